@@ -1,0 +1,325 @@
+//! One key's words and their transitions: the two-word protocol. Everything here works on one cell, knows no table, no
+//! queue and no clock, and never waits.
+//!
+//! | step       | how                                                                     | linearises at |
+//! |------------|-------------------------------------------------------------------------|---------------|
+//! | grant      | CAS `FREE(f)` to `HELD(f+1)`, then owner, then the lease by swap        | word          |
+//! | renew(f)   | CAS lease `{d, f}` to `{d', f}`; then the word must still be `HELD(f)`  | lease         |
+//! | release(f) | CAS `HELD(f)` to `FREE(f)`                                              | word          |
+//! | expire     | CAS lease `{d, f}` to `{Ended, f}`, then as release                     | lease         |
+//!
+//! Ground rules. A plain word (no QUEUED, no RICH) is changed by CAS from any core; a word that belongs to the room only
+//! by the holder of the shard's room mutex. The word given to a transition is the one that was read before the key was
+//! compared. Owner and lease are written by whoever made the last grant; a reader trusts the owner only behind a lease
+//! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
+//! cores ask for its attention, and `armed`, which they read.
+
+use crate::fault::{self, Fault};
+use crate::fence::Fence;
+use crate::key::StoredKey;
+use crate::session::SessionId;
+use crate::slab::Slot;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::tick::Tick;
+use crate::word::{Kind, Lease, Word};
+
+/// One key's state, on a cache line of its own.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[repr(C, align(64))]
+pub(crate) struct Cell {
+    word: AtomicU64,
+    lease: AtomicU64,
+    owner: AtomicU64,
+    pub(crate) key: StoredKey,
+    /// When the present lease was granted, low 32 bits: for people who ask how long it is held.
+    since: AtomicU32,
+    /// The tick at which the wheel will look at this cell, low 32 bits. Written by the home core.
+    armed: AtomicU32,
+    /// `requested:1 | next in the shard's inbox:31`. Zero when the cell is not in the inbox.
+    pub(crate) inbox: AtomicU32,
+    pub(crate) wheel_next: AtomicU32,
+    pub(crate) wheel_prev: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Cell>() == 64, "a cell is one cache line");
+
+impl Slot for Cell {
+    fn free_link(&self) -> &AtomicU32 {
+        // A free cell is in no wheel.
+        &self.wheel_next
+    }
+
+    #[cfg(not(loom))]
+    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+        bytemuck::zeroed_slice_box(slot_count)
+    }
+
+    #[cfg(loom)]
+    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+        (0..slot_count)
+            .map(|_| Cell {
+                word: AtomicU64::new(0),
+                lease: AtomicU64::new(0),
+                owner: AtomicU64::new(0),
+                key: StoredKey::zeroed(),
+                since: AtomicU32::new(0),
+                armed: AtomicU32::new(0),
+                inbox: AtomicU32::new(0),
+                wheel_next: AtomicU32::new(0),
+                wheel_prev: AtomicU32::new(0),
+            })
+            .collect()
+    }
+}
+
+/// What a grant writes besides the word.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) owner: SessionId,
+    /// `Timed` or `Session`.
+    pub(crate) kind: Kind,
+    /// When the lease ends; for a session's lease the time of the grant.
+    pub(crate) deadline: Tick,
+    pub(crate) now: Tick,
+}
+
+/// A published grant as another core sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) lease: Lease,
+    pub(crate) owner: SessionId,
+    pub(crate) since_low32: u32,
+}
+
+/// How a renewal of a plain lease went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// The lease runs to the new deadline.
+    Renewed,
+    /// The lease is over, or the cell has passed to another grant.
+    NotHeld,
+    /// The lease ended before this renewal came.
+    Overdue,
+    /// The lease is in the record: ask under the room mutex.
+    InRecord,
+}
+
+impl Cell {
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        // Acquire, paired with the Release half of every change of the word.
+        Word::from_bits(self.word.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(crate) fn lease(&self) -> Lease {
+        Lease::from_bits(self.lease.load(Ordering::Acquire))
+    }
+
+    /// The one way from one word to another outside the room.
+    #[inline]
+    pub(crate) fn replace_word(&self, seen: Word, new: Word) -> bool {
+        self.word
+            .compare_exchange(seen.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Sets a word that belongs to the room; the caller holds the room mutex. A swap, not a store: it takes its place
+    /// among the read-modify-writes of others, which then fail.
+    pub(crate) fn set_word(&self, new: Word) -> Word {
+        Word::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
+    }
+
+    /// Takes a plain free cell under the next fence. `None`: somebody was faster, look again.
+    #[inline]
+    pub(crate) fn try_grant(&self, seen: Word, terms: &Terms) -> Option<Fence> {
+        debug_assert!(seen.is_plain_free());
+        let fence = seen.fence().next();
+        if fault::injected(Fault::GrantOverwrites) {
+            self.set_word(Word::held(fence));
+        } else if !self.replace_word(seen, Word::held(fence)) {
+            return None;
+        }
+        self.publish(fence, terms);
+        Some(fence)
+    }
+
+    /// Writes owner and lease of the grant whose word has just been written by the caller.
+    #[inline]
+    pub(crate) fn publish(&self, fence: Fence, terms: &Terms) {
+        self.owner.store(terms.owner.get(), Ordering::Release);
+        self.since.store(terms.now.low32(), Ordering::Relaxed);
+        let lease = Lease::new(terms.kind, terms.deadline, fence.get());
+        // A swap, so that it takes its place in one order with renewals, expiry and the wheel's look (see `arm`).
+        // Release publishes owner and since to whoever reads this tag; Acquire makes the wheel's `armed` visible.
+        self.lease.swap(lease.bits(), Ordering::AcqRel);
+    }
+
+    /// Moves the holder's data out of the words into the record; the caller holds the room mutex and owns the word.
+    /// A renewal that got in before is in the lease that is returned; one that comes later is sent to the record.
+    pub(crate) fn move_lease_to_record(&self, fence: Fence, earliest: Tick) -> Lease {
+        let record = Lease::new(Kind::Record, earliest, fence.get());
+        Lease::from_bits(self.lease.swap(record.bits(), Ordering::AcqRel))
+    }
+
+    /// Ends the leases of a record that has no holders left. The caller holds the room mutex and owns the word.
+    pub(crate) fn end_record(&self, fence: Fence, now: Tick) {
+        self.lease.swap(
+            Lease::new(Kind::Ended, now, fence.get()).bits(),
+            Ordering::AcqRel,
+        );
+    }
+
+    /// What is published for the grant of `word`; `None` while its grantor has not come that far.
+    #[inline]
+    pub(crate) fn seen(&self, word: Word) -> Option<Seen> {
+        let lease = self.lease();
+        if !word.is_held() || !lease.is_tagged(word.fence().get()) {
+            return None;
+        }
+        // Behind the tag: these are the grant's own, or a later grant's, and then the word has moved on and whoever
+        // acts on them fails at the word.
+        let owner = SessionId::from_bits(self.owner.load(Ordering::Acquire));
+        Some(Seen {
+            lease,
+            owner,
+            since_low32: self.since.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Extends the lease of `HELD(fence)` if it has not ended by `now`.
+    pub(crate) fn renew(&self, fence: Fence, deadline: Tick, now: Tick) -> Renewal {
+        loop {
+            let lease = self.lease();
+            if !lease.is_tagged(fence.get()) && !fault::injected(Fault::FenceUnchecked) {
+                return Renewal::NotHeld;
+            }
+            match lease.kind() {
+                Kind::Ended => return Renewal::Overdue,
+                Kind::Record => return Renewal::InRecord,
+                // A session's lease is renewed by the session's keep-alive; there is nothing to move here.
+                Kind::Session => break,
+                Kind::Timed if lease.deadline() <= now => return Renewal::Overdue,
+                Kind::Timed => {}
+            }
+            let renewed = lease.with_deadline(deadline);
+            if self
+                .lease
+                .compare_exchange(
+                    lease.bits(),
+                    renewed.bits(),
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                )
+                .is_ok()
+            {
+                break;
+            }
+        }
+        // The tag has 24 bits of the fence. Had another grant with the same tag come between, the word would show it.
+        let word = self.word();
+        if word.is_held() && (word.fence() == fence || fault::injected(Fault::FenceUnchecked)) {
+            Renewal::Renewed
+        } else {
+            Renewal::NotHeld
+        }
+    }
+
+    /// Frees a plain held cell, keeping its fence. `false`: the word has changed, look again.
+    #[inline]
+    pub(crate) fn try_free(&self, seen: Word) -> bool {
+        debug_assert!(seen.is_plain_held());
+        let free = Word::free(seen.fence());
+        if fault::injected(Fault::ReleaseOverwrites) {
+            self.set_word(free);
+            return true;
+        }
+        self.replace_word(seen, free)
+    }
+
+    /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it was renewed, ended or
+    /// replaced meanwhile.
+    pub(crate) fn try_end_lease(&self, seen: Lease) -> bool {
+        if fault::injected(Fault::ExpiryLeavesLease) {
+            return true;
+        }
+        self.lease
+            .compare_exchange(
+                seen.bits(),
+                seen.ended().bits(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    /// Prepares a slot that nobody uses for a new key: it starts free, at the floor and above the fence it died with.
+    /// The caller publishes it through the index.
+    pub(crate) fn prepare(&self, floor: Fence, now: Tick) -> Word {
+        let died_with = self.word();
+        let fence = if died_with == Word::free(Fence::ZERO) {
+            floor
+        } else if fault::injected(Fault::ReuseRepeatsWord) {
+            died_with.fence()
+        } else {
+            floor.max(died_with.fence().next())
+        };
+        let word = Word::free(fence);
+        self.owner.store(0, Ordering::Release);
+        self.lease.swap(
+            Lease::new(Kind::Ended, now, fence.get()).bits(),
+            Ordering::AcqRel,
+        );
+        self.armed.store(unarmed(now), Ordering::Relaxed);
+        self.set_word(word);
+        word
+    }
+
+    /// Whether a lease that ends at `deadline`, just published, needs the wheel to look earlier than it plans to.
+    #[inline]
+    pub(crate) fn is_armed_after(&self, deadline: Tick) -> bool {
+        let ahead_ms = self
+            .armed
+            .load(Ordering::Relaxed)
+            .wrapping_sub(deadline.low32()) as i32;
+        ahead_ms > 0
+    }
+
+    /// First half of the home core's look at a cell: from here on every grant or renewal asks for attention, and the
+    /// lease that is returned is the latest in its modification order. A grant whose swap comes after ours reads from
+    /// it, sees `armed` as written here or later, and asks if its deadline is earlier.
+    pub(crate) fn disarm(&self, now: Tick) -> Lease {
+        self.armed.store(unarmed(now), Ordering::Relaxed);
+        if fault::injected(Fault::ArmingReadsOnly) {
+            return self.lease();
+        }
+        Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel))
+    }
+
+    /// The tick this cell was armed for, which lies within `ARM_AHEAD_MS_MAX` of now on either side.
+    pub(crate) fn armed_for(&self, now: Tick) -> Tick {
+        let ahead_ms = self.armed.load(Ordering::Relaxed).wrapping_sub(now.low32()) as i32;
+        if ahead_ms >= 0 {
+            now.plus_ms(ahead_ms as u64)
+        } else {
+            Tick::from_ms(
+                now.as_ms()
+                    .saturating_sub(u64::from(ahead_ms.unsigned_abs())),
+            )
+        }
+    }
+
+    /// Second half: the wheel will look again at `at`.
+    pub(crate) fn set_armed(&self, at: Tick) {
+        self.armed.store(at.low32(), Ordering::Relaxed);
+    }
+}
+
+/// How far ahead the wheel is ever armed, so that ticks can be compared by their low 32 bits.
+pub(crate) const ARM_AHEAD_MS_MAX: u64 = 1 << 30;
+
+/// The value of `armed` that is later than every deadline one may be asked about.
+fn unarmed(now: Tick) -> u32 {
+    now.low32().wrapping_add(ARM_AHEAD_MS_MAX as u32)
+}

@@ -1,0 +1,506 @@
+//! The engine: sends each call to its key's shard, and keeps the caller's seat.
+
+use crate::fence::Fence;
+use crate::home::{LAG_BUCKETS, Progress};
+use crate::key::Key;
+use crate::request::{
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
+    NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+};
+use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat};
+use crate::session::{SessionId, Sessions};
+use crate::shard::{Common, Limits, Shard, Wait};
+use crate::slab::{NONE, SLOT_MAX};
+use crate::sync::{AtomicU32, Ordering};
+use crate::table::Table;
+use crate::table::reclaim::{self, Guard};
+use crate::tick::Tick;
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+
+/// How an engine is laid out, and its limits.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many shards, rounded up to a power of two, at most 256. Several per core.
+    pub shards: usize,
+    /// How many keys may have a cell at the same time.
+    pub keys_max: u64,
+    /// How many sessions may be open at the same time.
+    pub sessions_max: u32,
+    /// How many may wait for one key.
+    pub waiters_per_key_max: u32,
+    /// How many may wait altogether.
+    pub waiters_max: u32,
+    /// How many may hold one key together.
+    pub shared_holders_max: u32,
+    /// How long a free key is remembered after its last lease would have ended.
+    pub idle_ms: u64,
+    /// Every fence lies above this.
+    pub floor: Fence,
+    /// No fence lies above this, until the ceiling is raised.
+    pub ceiling: Fence,
+    /// Makes hashing repeatable, for tests and models. `None`, the default: random, so that nobody can aim at one shard.
+    pub hash_seed: Option<u64>,
+    /// The time at the start.
+    pub now: Tick,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            shards: 64,
+            keys_max: 16 << 20,
+            sessions_max: 1 << 20,
+            waiters_per_key_max: 10_000,
+            waiters_max: 1_000_000,
+            shared_holders_max: 10_000,
+            idle_ms: 10_000,
+            floor: Fence::ZERO,
+            ceiling: Fence::MAX,
+            hash_seed: None,
+            now: Tick::default(),
+        }
+    }
+}
+
+/// A host for those who never wait and do not care to be told: the engine alone, as an in-process lock table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alone;
+
+impl Host for Alone {
+    type Waiter = ();
+
+    fn granted(&self, (): &(), _: Grant) -> bool {
+        true
+    }
+    fn gave_up(&self, (): (), _: GaveUp) {}
+    fn lost(&self, _: &Loss<'_>) {}
+    fn session_ended(&self, _: SessionId) {}
+}
+
+/// The lock machine. All methods take `&self` and may be called from any thread.
+pub struct Engine<H: Host> {
+    shards: Box<[CachePadded<Shard<H>>]>,
+    common: Arc<Common<H>>,
+    hash_key: ahash::RandomState,
+}
+
+/// While this lives, calls from the same thread save themselves some of their entry cost.
+pub struct Batch(#[allow(dead_code, reason = "held, not used")] Guard);
+
+/// Where a listing goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cursor(u32);
+
+impl Cursor {
+    /// The cursor with these bits, as it came over the wire. Any bits are a cursor.
+    pub fn from_bits(bits: u32) -> Self {
+        Cursor(bits)
+    }
+
+    /// The bits, for the wire.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// A part of a listing.
+pub struct Page {
+    /// Keys that are held or waited for, with their state.
+    pub keys: Vec<(Box<[u8]>, KeyState)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// How many cells one call of `list` looks at.
+const SCAN_MAX: u32 = 10_000;
+
+impl<H: Host> Engine<H> {
+    /// An engine with nothing in it.
+    pub fn new(settings: Settings, host: H) -> Self {
+        let shard_count = settings.shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        let hash_key = match settings.hash_seed {
+            Some(seed) => ahash::RandomState::with_seeds(seed, 1, 2, 3),
+            None => ahash::RandomState::new(),
+        };
+        let common = Arc::new(Common {
+            host,
+            sessions: Sessions::new(settings.sessions_max, settings.now),
+            limits: Limits {
+                waiters_per_key_max: settings.waiters_per_key_max,
+                waiters_max: settings.waiters_max,
+                shared_holders_max: settings.shared_holders_max,
+                idle_ms: settings.idle_ms,
+            },
+            waiters: AtomicU32::new(0),
+        });
+        // Keys do not fall evenly: a shard may hold an eighth more than its share.
+        let share = settings.keys_max.div_ceil(shard_count as u64);
+        let shard_keys_max = (share + share / 8).min(u64::from(SLOT_MAX)) as u32;
+        let shards = (0..shard_count)
+            .map(|_| {
+                let table = Table::new(shard_keys_max, hash_key.clone());
+                CachePadded::new(Shard::new(
+                    common.clone(),
+                    table,
+                    settings.floor,
+                    settings.ceiling,
+                    settings.now,
+                ))
+            })
+            .collect();
+        Engine {
+            shards,
+            common,
+            hash_key,
+        }
+    }
+
+    /// The host this engine was given.
+    pub fn host(&self) -> &H {
+        &self.common.host
+    }
+
+    /// Call this once before a batch of calls, and drop it after: they then share one entry into the table.
+    pub fn batch(&self) -> Batch {
+        Batch(reclaim::pin())
+    }
+
+    // ---- sessions
+
+    /// A session that ends `ttl_ms` from now unless it is kept alive. `Err` at the limit.
+    pub fn open_session(&self, ttl_ms: u64, now: Tick) -> Result<SessionId, Limit> {
+        self.common
+            .sessions
+            .open(now.plus_ms(ttl_ms))
+            .ok_or(Limit::Sessions)
+    }
+
+    /// Extends a session and with it all its session-bound locks, in one step. `None`: it is over.
+    pub fn keep_alive(&self, session: SessionId, ttl_ms: u64, now: Tick) -> Option<Tick> {
+        self.common
+            .sessions
+            .keep_alive(session, now.plus_ms(ttl_ms), now)
+    }
+
+    /// Whether a session lives.
+    pub fn is_open(&self, session: SessionId, now: Tick) -> bool {
+        !self.common.sessions.is_ended(session, now)
+    }
+
+    /// Ends a session: from here on it holds nothing and waits for nothing. What is left to do is to [`Engine::vacate`] its
+    /// seats, which hands its locks to those who wait for them, and to [`Engine::forget_session`]. `true` for the call
+    /// that ended it.
+    pub fn end_session(&self, session: SessionId) -> bool {
+        self.common.sessions.end(session)
+    }
+
+    /// Frees all that an ended session took through this seat and takes it out of the queues it stands in. Costs time in
+    /// proportion to that. Does nothing while the session lives.
+    pub fn vacate(&self, seat: &mut Seat, now: Tick) {
+        if !self.common.sessions.is_ended(seat.session(), now) {
+            return;
+        }
+        for ticket in std::mem::take(&mut seat.waits) {
+            let shard = &self.shards[ticket.cell.shard()];
+            match shard.cancel(ticket, now) {
+                Some(waiter) => self.common.host.gave_up(waiter, GaveUp::SessionEnded),
+                // It may have been granted.
+                None => shard.vacate(ticket.cell.slot(), seat.session(), now),
+            }
+        }
+        while let Some(cell) = seat.held.pop() {
+            self.shards[cell.shard()].vacate(cell.slot(), seat.session(), now);
+        }
+    }
+
+    /// Gives an ended session's place to others. Its id stays ended for ever.
+    pub fn forget_session(&self, session: SessionId) -> bool {
+        self.common.sessions.forget(session)
+    }
+
+    // ---- locks
+
+    /// Asks for a lock without waiting.
+    #[inline]
+    pub fn acquire(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Outcome {
+        self.acquire_with(seat, request, None, now)
+    }
+
+    /// Asks for a lock, ready to wait `wait_ms` for it. `waiter` is how the host will reach whoever waits.
+    pub fn acquire_or_wait(
+        &self,
+        seat: &mut Seat,
+        request: &Acquire<'_>,
+        wait_ms: u64,
+        waiter: H::Waiter,
+        now: Tick,
+    ) -> Outcome {
+        if wait_ms == 0 || wait_ms > WAIT_MS_MAX {
+            return Outcome::Invalid(Invalid::Wait { wait_ms });
+        }
+        self.acquire_with(
+            seat,
+            request,
+            Some(Wait {
+                deadline: now.plus_ms(wait_ms),
+                waiter,
+            }),
+            now,
+        )
+    }
+
+    #[inline]
+    fn acquire_with(
+        &self,
+        seat: &mut Seat,
+        request: &Acquire<'_>,
+        wait: Option<Wait<H::Waiter>>,
+        now: Tick,
+    ) -> Outcome {
+        if let Some(invalid) = invalid_span(request.span) {
+            return Outcome::Invalid(invalid);
+        }
+        if request.note.len() > NOTE_BYTES_MAX {
+            return Outcome::Invalid(Invalid::Note {
+                note_bytes: request.note.len(),
+            });
+        }
+        if self.common.sessions.is_ended(seat.session(), now) {
+            return Outcome::SessionEnded;
+        }
+        let (shard_number, hash) = self.locate(request.key);
+        let shard = &self.shards[shard_number];
+        let mut answer = shard.acquire(request, hash, seat.session(), wait, now);
+        match &mut answer.outcome {
+            Outcome::Granted(grant) => {
+                if grant.count == 1 {
+                    let session = seat.session();
+                    let cell = CellRef::new(shard_number, answer.slot);
+                    seat.remember(cell, |cell| {
+                        self.shards[cell.shard()].may_be_held_by(cell.slot(), session)
+                    });
+                }
+                // A session may end on another core while it acquires on this one. Its seat here may have been vacated
+                // already, so the grant would stand until its lease ran out.
+                if self.common.sessions.is_ended(seat.session(), now) {
+                    shard.vacate(answer.slot, seat.session(), now);
+                    return Outcome::SessionEnded;
+                }
+            }
+            Outcome::Queued { ticket, .. } => {
+                ticket.cell = CellRef::new(shard_number, answer.slot);
+                self.remember_wait(seat, *ticket);
+            }
+            _ => {}
+        }
+        answer.outcome
+    }
+
+    /// Extends the lease of the lock named by key and fence.
+    pub fn renew(
+        &self,
+        seat: &Seat,
+        key: Key<'_>,
+        fence: Fence,
+        ttl_ms: u64,
+        now: Tick,
+    ) -> Renewal {
+        if let Some(invalid) = invalid_span(Span::Ms(ttl_ms)) {
+            return Renewal::Invalid(invalid);
+        }
+        if self.common.sessions.is_ended(seat.session(), now) {
+            return Renewal::NotHeld(NotHeld::SessionEnded);
+        }
+        let (shard, hash) = self.locate(key);
+        self.shards[shard].renew(key, hash, fence, seat.session(), Span::Ms(ttl_ms), now)
+    }
+
+    /// Frees the lock named by key and fence.
+    #[inline]
+    pub fn release(&self, seat: &mut Seat, key: Key<'_>, fence: Fence, now: Tick) -> Release {
+        if self.common.sessions.is_ended(seat.session(), now) {
+            return Release::NotHeld(NotHeld::SessionEnded);
+        }
+        let (shard, hash) = self.locate(key);
+        let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
+        if answer.slot != NONE && answer.outcome == (Release::Released { count: 0 }) {
+            seat.forget_last(CellRef::new(shard, answer.slot));
+        }
+        answer.outcome
+    }
+
+    /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at the front of the queue.
+    pub fn downgrade(&self, seat: &Seat, key: Key<'_>, fence: Fence, now: Tick) -> Downgrade {
+        if self.common.sessions.is_ended(seat.session(), now) {
+            return Downgrade::NotHeld(NotHeld::SessionEnded);
+        }
+        let (shard, hash) = self.locate(key);
+        self.shards[shard].downgrade(key, hash, fence, seat.session(), now)
+    }
+
+    /// Takes a waiter out of line and gives it back. `None`: it has been granted, has given up or was never there.
+    pub fn cancel(&self, ticket: Ticket, now: Tick) -> Option<H::Waiter> {
+        self.shards.get(ticket.cell.shard())?.cancel(ticket, now)
+    }
+
+    /// Takes a lock away from its holder, who is told. `false`: it is not held under this fence.
+    pub fn force_release(&self, key: Key<'_>, fence: Fence, now: Tick) -> bool {
+        let (shard, hash) = self.locate(key);
+        self.shards[shard].force(key, hash, fence, now)
+    }
+
+    /// What is known of a key; `None` for one that was never locked or is long forgotten.
+    pub fn query(&self, key: Key<'_>, now: Tick) -> Option<KeyState> {
+        let (shard, hash) = self.locate(key);
+        self.shards[shard].query(key, hash, now)
+    }
+
+    /// Keys that begin with `prefix` and are held or waited for, at most `limit` of them, in no particular order. Looks at
+    /// a bounded number of cells, so a page may be short or empty and still have a next one.
+    pub fn list(&self, prefix: &[u8], cursor: Cursor, limit: usize, now: Tick) -> Page {
+        let from = cursor.0;
+        let (mut shard, mut slot) = ((from >> 24) as usize, from & SLOT_MAX);
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut next = None;
+        if shard < self.shards.len() && limit > 0 {
+            let rest = self.shards[shard].table.scan(slot, SCAN_MAX, |found, key| {
+                let cell = self.shards[shard].table.cell(found.slot).word();
+                if (cell.is_held() || cell.is_queued()) && key.bytes().starts_with(prefix) {
+                    names.push(key.bytes().into());
+                }
+                names.len() < limit
+            });
+            match rest {
+                Some(rest) => slot = rest,
+                None => (shard, slot) = (shard + 1, 0),
+            }
+            next = (shard < self.shards.len()).then_some(Cursor((shard as u32) << 24 | slot));
+        }
+        let state = |name: Box<[u8]>| {
+            let state = self.query(Key::new(&name).ok()?, now)?;
+            (!state.holders.is_empty() || state.queue_length > 0).then_some((name, state))
+        };
+        Page {
+            keys: names.into_iter().filter_map(state).collect(),
+            next,
+        }
+    }
+
+    // ---- time and fences
+
+    /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Expires, times out and evicts what is due in one shard, at most `budget` steps of it.
+    pub fn advance_shard(&self, shard: usize, now: Tick, budget: &mut u32) -> Progress {
+        self.shards[shard].advance(now, budget)
+    }
+
+    /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
+    pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
+        let mut ended = Vec::new();
+        let more = self.common.sessions.advance(now, budget, &mut ended);
+        for session in ended {
+            self.common.host.session_ended(session);
+        }
+        Progress {
+            more,
+            next_due: self.common.sessions.next_due(),
+        }
+    }
+
+    /// All of the above for all shards, for those who have one thread for it: at most `budget` steps for each.
+    pub fn advance(&self, now: Tick, budget: u32) -> Progress {
+        let mut all = self.advance_sessions(now, &mut budget.clone());
+        for shard in &self.shards {
+            let one = shard.advance(now, &mut budget.clone());
+            all.more |= one.more;
+            all.next_due = [all.next_due, one.next_due].into_iter().flatten().min();
+        }
+        all
+    }
+
+    /// Allows fences up to `ceiling` in one shard. It never falls.
+    pub fn raise_ceiling(&self, shard: usize, ceiling: Fence, now: Tick) {
+        self.shards[shard].raise_ceiling(ceiling, now);
+    }
+
+    /// The highest fence that may be issued in one shard.
+    pub fn ceiling(&self, shard: usize) -> Fence {
+        self.shards[shard].bounds.ceiling()
+    }
+
+    /// Which shard a key belongs to.
+    pub fn shard_of(&self, key: Key<'_>) -> usize {
+        self.locate(key).0
+    }
+
+    // ---- numbers
+
+    /// How many keys have a cell in one shard: held, waited for, or remembered.
+    pub fn keys_in_shard(&self, shard: usize) -> u32 {
+        self.shards[shard].table.live()
+    }
+
+    /// How many keys have a cell.
+    pub fn keys(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|shard| u64::from(shard.table.live()))
+            .sum()
+    }
+
+    /// How many wait.
+    pub fn waiters(&self) -> u32 {
+        self.common.waiters.load(Ordering::Relaxed)
+    }
+
+    /// How many sessions have a place: open, or ended and not forgotten.
+    pub fn sessions(&self) -> u32 {
+        self.common.sessions.live()
+    }
+
+    /// How many leases the wheel has expired on time, under 2 ms late, under 4, under 8 and so on.
+    pub fn expiry_lag(&self) -> [u64; LAG_BUCKETS] {
+        let mut totals = [0; LAG_BUCKETS];
+        for shard in &self.shards {
+            shard.lag.add_to(&mut totals);
+        }
+        totals
+    }
+
+    #[inline]
+    fn locate(&self, key: Key<'_>) -> (usize, u64) {
+        let hash = self.hash_key.hash_one(key.bytes());
+        // Bits that the index uses neither for positions nor for tags.
+        ((hash >> 40) as usize & (self.shards.len() - 1), hash)
+    }
+
+    /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are over now and then.
+    fn remember_wait(&self, seat: &mut Seat, ticket: Ticket) {
+        seat.waits.push(ticket);
+        if seat.waits.len() < seat.waits_sweep_at {
+            return;
+        }
+        let session = seat.session();
+        for ticket in std::mem::take(&mut seat.waits) {
+            let shard = &self.shards[ticket.cell.shard()];
+            if shard.is_waiting(ticket) {
+                seat.waits.push(ticket);
+            } else if shard.may_be_held_by(ticket.cell.slot(), session) {
+                seat.held.push(ticket.cell);
+            }
+        }
+        seat.waits_sweep_at = (seat.waits.len() * 2).max(SWEEP_MIN);
+    }
+}
+
+fn invalid_span(span: Span) -> Option<Invalid> {
+    match span {
+        Span::Ms(ttl_ms) if ttl_ms == 0 || ttl_ms > TTL_MS_MAX => Some(Invalid::Ttl { ttl_ms }),
+        _ => None,
+    }
+}

@@ -1,0 +1,72 @@
+//! Deliberate mistakes, for the models only. A loom model that cannot fail proves nothing, so each protocol has a
+//! broken variant that its model must catch. In every other build `injected` is `false` at compile time and the
+//! broken branch is not there.
+
+/// One way of getting a protocol wrong. Each is named for what the broken code does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(loom),
+    expect(unreachable_pub, reason = "exported to the models only")
+)]
+pub enum Fault {
+    /// A grant overwrites the word instead of comparing it first.
+    GrantOverwrites,
+    /// A release frees the word whatever it has become.
+    ReleaseOverwrites,
+    /// Expiry frees the word without ending the lease first.
+    ExpiryLeavesLease,
+    /// Expiry, having ended the lease, frees the word whatever it has become.
+    ExpiryOverwrites,
+    /// Release and renewal accept any fence.
+    FenceUnchecked,
+    /// A waiter stands in line without saying so in the word.
+    WaiterUnannounced,
+    /// A cancellation answers yes without looking whether the waiter still waits.
+    CancelUnchecked,
+    /// A hand-off does not ask whether the waiter's session still lives.
+    HandoffToTheDead,
+    /// Eviction raises the floor after it has let go of the cell.
+    FloorAfterEviction,
+    /// A reused cell starts at the word it was evicted with.
+    ReuseRepeatsWord,
+    /// Two inserters may both believe that they filled an index entry.
+    InsertOverwrites,
+    /// A grant does not look at the ceiling.
+    CeilingUnchecked,
+    /// The wheel reads a lease instead of taking its place in the lease's modification order.
+    ArmingReadsOnly,
+    /// Migration copies an index entry and leaves empty ones open.
+    MigrationLeavesOpen,
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    static INJECTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs `model` with one mistake built in. loom runs all threads of a model on the caller's own thread.
+#[cfg(loom)]
+pub fn inject(fault: Fault, model: impl FnOnce()) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            INJECTED.with(|injected| injected.set(None));
+        }
+    }
+    let _reset = Reset;
+    INJECTED.with(|injected| injected.set(Some(fault)));
+    model();
+}
+
+/// Whether `fault` is to be made now.
+#[cfg(loom)]
+pub(crate) fn injected(fault: Fault) -> bool {
+    INJECTED.with(|injected| injected.get() == Some(fault))
+}
+
+/// Whether `fault` is to be made now: never, outside the models.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn injected(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,298 @@
+//! Keys: validated when they come in, and how a cell stores them.
+//!
+//! The first 16 bytes are in the cell; longer keys go on in blocks of 56 bytes from the shard's block slab. All of it is
+//! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
+//! invalid one, and the lock word tells it so.
+
+use crate::slab::{NONE, Slab, Slot};
+use crate::sync::{AtomicU32, Ordering};
+use std::fmt;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 256;
+
+const INLINE_BYTES: usize = 16;
+/// Words of four bytes, so that the stored key needs no more alignment than its length field and a cell stays one line.
+const WORD_BYTES: usize = 4;
+const BLOCK_WORDS: usize = 14;
+const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
+const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
+
+/// A key of 1 to 256 bytes. Any bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key<'a>(&'a [u8]);
+
+/// A key that was empty or too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLengthError {
+    /// How many bytes it had.
+    pub key_bytes: usize,
+}
+
+impl<'a> Key<'a> {
+    /// Checks the length.
+    pub fn new(bytes: &'a [u8]) -> Result<Key<'a>, KeyLengthError> {
+        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
+            return Err(KeyLengthError {
+                key_bytes: bytes.len(),
+            });
+        }
+        Ok(Key(bytes))
+    }
+
+    /// The bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Display for KeyLengthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a key has 1 to {KEY_BYTES_MAX} bytes, this one has {}",
+            self.key_bytes
+        )
+    }
+}
+
+impl std::error::Error for KeyLengthError {}
+
+/// The part of a cell that holds its key. Written by whoever prepares the cell, before the index points to it.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[repr(C)]
+pub(crate) struct StoredKey {
+    inline: [AtomicU32; INLINE_BYTES / WORD_BYTES],
+    /// `first block:24 | length - 1:8`.
+    rest: AtomicU32,
+}
+
+/// Fifty-six more bytes of a long key.
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+#[repr(C)]
+pub(crate) struct KeyBlock {
+    words: [AtomicU32; BLOCK_WORDS],
+    next: AtomicU32,
+    free_link: AtomicU32,
+}
+
+impl Slot for KeyBlock {
+    fn free_link(&self) -> &AtomicU32 {
+        &self.free_link
+    }
+
+    #[cfg(not(loom))]
+    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+        bytemuck::zeroed_slice_box(slot_count)
+    }
+
+    #[cfg(loom)]
+    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+        (0..slot_count)
+            .map(|_| KeyBlock {
+                words: std::array::from_fn(|_| AtomicU32::new(0)),
+                next: AtomicU32::new(0),
+                free_link: AtomicU32::new(0),
+            })
+            .collect()
+    }
+}
+
+impl StoredKey {
+    #[cfg(loom)]
+    pub(crate) fn zeroed() -> Self {
+        StoredKey {
+            inline: std::array::from_fn(|_| AtomicU32::new(0)),
+            rest: AtomicU32::new(0),
+        }
+    }
+
+    /// Writes `key` here. `false` if the block slab is at its limit; then nothing is kept.
+    ///
+    /// The stores are Release, paired with the Acquire loads in `equals`: whoever reads a byte of the new key also sees
+    /// that the word has left its old incarnation, so a comparison across the two is always found out.
+    pub(crate) fn write(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
+        let (inline, tail) = key.0.split_at(key.0.len().min(INLINE_BYTES));
+        let mut first = NONE;
+        for chunk in tail.chunks(BLOCK_BYTES).rev() {
+            let Some(block) = blocks.take() else {
+                free_blocks(first, blocks);
+                return false;
+            };
+            for (word, bytes) in blocks.get(block).words.iter().zip(chunk.chunks(WORD_BYTES)) {
+                word.store(load_word(bytes), Ordering::Release);
+            }
+            blocks.get(block).next.store(first, Ordering::Release);
+            first = block;
+        }
+        for (word, value) in self.inline.iter().zip(inline_words(inline)) {
+            word.store(value, Ordering::Release);
+        }
+        self.rest
+            .store(first << 8 | (key.0.len() as u32 - 1), Ordering::Release);
+        true
+    }
+
+    /// Whether `key` is stored here. Only as good as the word that was read before and is compared again after.
+    #[inline]
+    pub(crate) fn equals(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
+        let rest = self.rest.load(Ordering::Acquire);
+        if (rest & 0xff) as usize != key.0.len() - 1 {
+            return false;
+        }
+        let (inline, tail) = key.0.split_at(key.0.len().min(INLINE_BYTES));
+        self.inline
+            .iter()
+            .zip(inline_words(inline))
+            .all(|(word, value)| word.load(Ordering::Acquire) == value)
+            && (tail.is_empty() || tail_equals(rest >> 8, tail, blocks))
+    }
+
+    /// Copies the key out. Exact while the cell cannot be evicted; otherwise as good as `equals`.
+    pub(crate) fn read(&self, blocks: &Slab<KeyBlock>) -> KeyBuffer {
+        let rest = self.rest.load(Ordering::Acquire);
+        let mut buffer = KeyBuffer {
+            bytes: [0; BUFFER_BYTES],
+            length: (rest & 0xff) as usize + 1,
+        };
+        let mut words = buffer.bytes.chunks_exact_mut(WORD_BYTES);
+        for (word, bytes) in self.inline.iter().zip(words.by_ref()) {
+            bytes.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        }
+        let mut block = rest >> 8;
+        for _ in 0..BLOCKS_MAX {
+            if block == NONE {
+                break;
+            }
+            for (word, bytes) in blocks.get(block).words.iter().zip(words.by_ref()) {
+                bytes.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+            }
+            block = blocks.get(block).next.load(Ordering::Acquire);
+        }
+        buffer
+    }
+
+    /// Gives the blocks of a long key back. Only for the evictor, after the index has let go of the cell.
+    pub(crate) fn clear(&self, blocks: &Slab<KeyBlock>) {
+        let rest = self.rest.swap(0, Ordering::AcqRel);
+        free_blocks(rest >> 8, blocks);
+    }
+}
+
+#[cold]
+fn tail_equals(mut block: u32, tail: &[u8], blocks: &Slab<KeyBlock>) -> bool {
+    for chunk in tail.chunks(BLOCK_BYTES) {
+        // A reused cell may have a shorter chain than the length we read promised.
+        if block == NONE {
+            return false;
+        }
+        let stored = blocks.get(block);
+        if !stored
+            .words
+            .iter()
+            .zip(chunk.chunks(WORD_BYTES))
+            .all(|(word, bytes)| word.load(Ordering::Acquire) == load_word(bytes))
+        {
+            return false;
+        }
+        block = stored.next.load(Ordering::Acquire);
+    }
+    true
+}
+
+fn free_blocks(mut block: u32, blocks: &Slab<KeyBlock>) {
+    while block != NONE {
+        let next = blocks.get(block).next.load(Ordering::Acquire);
+        blocks.put(block);
+        block = next;
+    }
+}
+
+/// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare equal, so that is safe.
+#[inline]
+fn inline_words(bytes: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
+    let mut padded = [0; INLINE_BYTES];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    std::array::from_fn(|i| load_word(&padded[i * WORD_BYTES..(i + 1) * WORD_BYTES]))
+}
+
+/// Up to four bytes as a word, padded with zeros.
+#[inline]
+fn load_word(bytes: &[u8]) -> u32 {
+    if let Ok(whole) = <[u8; WORD_BYTES]>::try_from(bytes) {
+        return u32::from_le_bytes(whole);
+    }
+    let mut padded = [0; WORD_BYTES];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    u32::from_le_bytes(padded)
+}
+
+const BUFFER_BYTES: usize = INLINE_BYTES + BLOCKS_MAX * BLOCK_BYTES;
+
+/// A key copied out of its cell, on the stack.
+pub(crate) struct KeyBuffer {
+    bytes: [u8; BUFFER_BYTES],
+    length: usize,
+}
+
+impl KeyBuffer {
+    pub(crate) fn key(&self) -> Key<'_> {
+        Key(&self.bytes[..self.length])
+    }
+}
+
+const _: () = assert!(KEY_BYTES_MAX - 1 <= 0xff && BUFFER_BYTES >= KEY_BYTES_MAX);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_every_length_are_stored_and_told_apart() {
+        let blocks = Slab::new(64);
+        for length in 1..=KEY_BYTES_MAX {
+            let stored: StoredKey = bytemuck::Zeroable::zeroed();
+            let bytes: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let key = Key::new(&bytes).unwrap();
+            assert!(stored.write(key, &blocks));
+            assert!(stored.equals(key, &blocks));
+            assert_eq!(stored.read(&blocks).key(), key);
+            for flipped in 0..length {
+                let mut other = bytes.clone();
+                other[flipped] ^= 0x80;
+                assert!(
+                    !stored.equals(Key(&other), &blocks),
+                    "length {length}, byte {flipped}"
+                );
+            }
+            // Zero padding must not make a shorter or longer key equal.
+            if length < KEY_BYTES_MAX {
+                let longer = [bytes.as_slice(), &[0]].concat();
+                assert!(!stored.equals(Key(&longer), &blocks));
+            }
+            stored.clear(&blocks);
+            assert_eq!(blocks.live(), 0);
+        }
+    }
+
+    #[test]
+    fn length_zero_and_257_are_refused() {
+        assert_eq!(Key::new(b""), Err(KeyLengthError { key_bytes: 0 }));
+        assert_eq!(Key::new(&[7; 257]), Err(KeyLengthError { key_bytes: 257 }));
+        assert!(Key::new(&[7; 256]).is_ok());
+    }
+
+    #[test]
+    fn a_full_block_slab_refuses_the_key_and_keeps_nothing() {
+        let blocks = Slab::new(2);
+        let stored: StoredKey = bytemuck::Zeroable::zeroed();
+        assert!(!stored.write(Key(&[1; 256]), &blocks));
+        assert_eq!(blocks.live(), 0);
+    }
+}

@@ -1,0 +1,77 @@
+//! Fencepost's lock machine, with no network, no clock and no files: a lock table for use inside one process, and the heart
+//! of the server.
+//!
+//! A session asks for a key and a lease and gets a [`Grant`] that carries a [`Fence`]: a number larger than that of every
+//! earlier grant of the same key, for ever. Locks expire, are handed on in order of arrival, can be shared or reentrant, and
+//! cost about seventy bytes each while they are held.
+//!
+//! ```
+//! use engine::{Acquire, Alone, Engine, Key, Outcome, Release, Seat, Settings, Tick};
+//!
+//! let engine = Engine::new(Settings::default(), Alone);
+//! let now = Tick::from_ms(0); // the caller has the clock
+//! let mut alice = Seat::new(engine.open_session(60_000, now).unwrap());
+//! let key = Key::new(b"orders/42").unwrap();
+//! let Outcome::Granted(grant) = engine.acquire(&mut alice, &Acquire::exclusive(key, 5_000), now) else { panic!() };
+//! println!("ours until {:?} under fence {}", grant.until, grant.fence);
+//! assert_eq!(engine.release(&mut alice, key, grant.fence, now), Release::Released { count: 0 });
+//! ```
+//!
+//! # The files
+//!
+//! | file            | what                                                                                  |
+//! |-----------------|---------------------------------------------------------------------------------------|
+//! | `engine.rs`     | the engine: which shard, which seat                                                   |
+//! | `shard.rs`      | the verbs, as most calls take them: a find and a CAS                                  |
+//! | `contended.rs`  | the verbs under a shard's room mutex: queues, hand-off, shared and reentrant locks     |
+//! | `home.rs`       | what only a shard's home core does: the wheel, expiry, eviction                       |
+//! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
+//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`, `slab.rs` |
+//! | `room.rs`       | the data behind the room mutex                                                        |
+//! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
+//! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
+//! | `request.rs`    | what is asked and answered                                                            |
+//! | `sync.rs`       | std or loom; `fault.rs`: the deliberate mistakes by which the models are tested       |
+//!
+//! # Ground rules
+//!
+//! - Any core may change a key's lock word by CAS. Only a shard's home core turns its wheel and evicts its cells. Only the
+//!   holder of the room mutex touches queues and records.
+//! - Nothing here waits, reads a clock or touches a file. Time comes in as `now`, durability as a ceiling of fences.
+//! - `unsafe` is in `table/reclaim.rs` and nowhere else.
+
+#![warn(missing_docs)]
+#![deny(unsafe_code)]
+
+mod cell;
+mod contended;
+mod engine;
+mod fault;
+mod fence;
+mod home;
+mod key;
+mod request;
+mod room;
+mod seat;
+mod session;
+mod shard;
+mod slab;
+mod sync;
+mod table;
+mod tick;
+pub mod wheel;
+mod word;
+
+pub use engine::{Alone, Batch, Cursor, Engine, Page, Settings};
+#[cfg(loom)]
+pub use fault::{Fault, inject};
+pub use fence::Fence;
+pub use home::{LAG_BUCKETS, Progress};
+pub use key::{KEY_BYTES_MAX, Key, KeyLengthError};
+pub use request::{
+    Acquire, Downgrade, GaveUp, Grant, Holder, Host, Invalid, KeyState, Limit, Loss, Lost, Mode,
+    NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+};
+pub use seat::Seat;
+pub use session::SessionId;
+pub use tick::Tick;

@@ -1,0 +1,301 @@
+//! The waiting room of a shard: the queues of its contended keys, and the records of keys whose holders do not fit into
+//! a cell's words (shared or reentrant holders, grants with a note). Plain data, always reached through the room mutex;
+//! what to do with it is decided in `contended.rs`.
+
+use crate::fence::Fence;
+use crate::request::{Mode, Span};
+use crate::session::SessionId;
+use crate::tick::Tick;
+use crate::wheel::{Links, NONE, Wheel};
+use crate::word::{Kind, Lease};
+use hashbrown::HashMap;
+use std::cell::Cell;
+
+pub(crate) struct Room<W> {
+    /// By slot: every key with waiters or a record, and no other.
+    lines: HashMap<u32, Line>,
+    pub(crate) waiters: Waiters<W>,
+    /// Wakes waiters at their deadlines.
+    pub(crate) wheel: Wheel,
+    /// Slots whose first waiter could not be granted for want of fences.
+    starved: Vec<u32>,
+}
+
+/// One key's queue and record.
+#[derive(Default)]
+pub(crate) struct Line {
+    first: u32,
+    last: u32,
+    pub(crate) length: u32,
+    pub(crate) record: Option<Record>,
+    /// Stands in the room's list of keys that wait for fences.
+    pub(crate) is_starved: bool,
+}
+
+/// Several holders, or one with more to remember than a cell can.
+pub(crate) struct Record {
+    pub(crate) mode: Mode,
+    /// In the order of their fences, which is the order of their grants.
+    pub(crate) holders: Vec<RecordHolder>,
+}
+
+pub(crate) struct RecordHolder {
+    pub(crate) fence: Fence,
+    pub(crate) owner: SessionId,
+    /// Tagged with the fence; `Timed` or `Session`.
+    pub(crate) lease: Lease,
+    /// When it was granted, low 32 bits.
+    pub(crate) since_low32: u32,
+    pub(crate) count: u32,
+    pub(crate) note: Box<[u8]>,
+}
+
+/// What a waiter waits for.
+pub(crate) struct Want {
+    pub(crate) owner: SessionId,
+    pub(crate) mode: Mode,
+    pub(crate) span: Span,
+    pub(crate) note: Box<[u8]>,
+}
+
+/// A waiter's place: links of its queue and of the wheel, and the handle by which it is told.
+pub(crate) struct Place<W> {
+    generation: u32,
+    slot: u32,
+    next: u32,
+    prev: u32,
+    wheel_next: Cell<u32>,
+    wheel_prev: Cell<u32>,
+    pub(crate) deadline: Tick,
+    occupant: Option<(Want, W)>,
+}
+
+/// All waiters of a shard. Places are numbered from 1 and reused; a generation tells one use from the next.
+pub(crate) struct Waiters<W> {
+    places: Vec<Place<W>>,
+    free: u32,
+}
+
+impl<W> Room<W> {
+    pub(crate) fn new(now: Tick) -> Self {
+        Room {
+            lines: HashMap::default(),
+            waiters: Waiters {
+                places: Vec::new(),
+                free: NONE,
+            },
+            wheel: Wheel::new(now),
+            starved: Vec::new(),
+        }
+    }
+
+    pub(crate) fn line(&self, slot: u32) -> Option<&Line> {
+        self.lines.get(&slot)
+    }
+
+    pub(crate) fn line_mut(&mut self, slot: u32) -> &mut Line {
+        self.lines.entry(slot).or_default()
+    }
+
+    pub(crate) fn queue_length(&self, slot: u32) -> u32 {
+        self.line(slot).map_or(0, |line| line.length)
+    }
+
+    pub(crate) fn record(&self, slot: u32) -> Option<&Record> {
+        self.line(slot)?.record.as_ref()
+    }
+
+    pub(crate) fn record_mut(&mut self, slot: u32) -> Option<&mut Record> {
+        self.lines.get_mut(&slot)?.record.as_mut()
+    }
+
+    /// Forgets a key that has neither waiters nor a record.
+    pub(crate) fn tidy_line(&mut self, slot: u32) {
+        if let Some(line) = self.lines.get(&slot)
+            && line.length == 0
+            && line.record.is_none()
+        {
+            self.lines.remove(&slot);
+        }
+    }
+
+    /// Puts a waiter at the end of its key's queue. Returns its place and the place's generation.
+    pub(crate) fn push_waiter(
+        &mut self,
+        slot: u32,
+        deadline: Tick,
+        want: Want,
+        waiter: W,
+    ) -> (u32, u32) {
+        let line = self.lines.entry(slot).or_default();
+        let place = self.waiters.take(Place {
+            generation: 0,
+            slot,
+            next: NONE,
+            prev: line.last,
+            wheel_next: Cell::new(NONE),
+            wheel_prev: Cell::new(NONE),
+            deadline,
+            occupant: Some((want, waiter)),
+        });
+        if line.last == NONE {
+            line.first = place;
+        } else {
+            self.waiters.get_mut(line.last).next = place;
+        }
+        line.last = place;
+        line.length += 1;
+        self.wheel.insert(&self.waiters, place, deadline);
+        (place, self.waiters.get(place).generation)
+    }
+
+    /// The first in line, with what it wants.
+    pub(crate) fn first_waiter(&self, slot: u32) -> Option<(u32, &Want, Tick)> {
+        let first = self.line(slot)?.first;
+        if first == NONE {
+            return None;
+        }
+        let place = self.waiters.get(first);
+        let (want, _) = place
+            .occupant
+            .as_ref()
+            .expect("a place in a queue is occupied");
+        Some((first, want, place.deadline))
+    }
+
+    /// The key that this very wait is for, if it still goes on.
+    pub(crate) fn slot_of_wait(&self, place: u32, generation: u32) -> Option<u32> {
+        let place = self.waiters.places.get(place.checked_sub(1)? as usize)?;
+        (place.generation == generation && place.occupant.is_some()).then_some(place.slot)
+    }
+
+    /// Takes a waiter out of its queue and out of the wheel, wherever it stands. O(1).
+    pub(crate) fn remove_waiter(&mut self, place: u32) -> (Want, W) {
+        if Wheel::is_linked(&self.waiters, place) {
+            self.wheel.remove(&self.waiters, place);
+        }
+        let node = self.waiters.get(place);
+        let (slot, prev, next) = (node.slot, node.prev, node.next);
+        let line = self
+            .lines
+            .get_mut(&slot)
+            .expect("a waiter's key has a line");
+        if prev == NONE {
+            line.first = next;
+        }
+        if next == NONE {
+            line.last = prev;
+        }
+        line.length -= 1;
+        if prev != NONE {
+            self.waiters.get_mut(prev).next = next;
+        }
+        if next != NONE {
+            self.waiters.get_mut(next).prev = prev;
+        }
+        self.waiters.put(place)
+    }
+
+    /// Remembers a key whose first waiter waits for the ceiling.
+    pub(crate) fn note_starved(&mut self, slot: u32) {
+        let line = self.lines.entry(slot).or_default();
+        if !std::mem::replace(&mut line.is_starved, true) {
+            self.starved.push(slot);
+        }
+    }
+
+    /// Takes the list of keys that wait for the ceiling.
+    pub(crate) fn take_starved(&mut self) -> Vec<u32> {
+        let starved = std::mem::take(&mut self.starved);
+        for slot in &starved {
+            if let Some(line) = self.lines.get_mut(slot) {
+                line.is_starved = false;
+            }
+        }
+        starved
+    }
+
+    pub(crate) fn slot_of_place(&self, place: u32) -> u32 {
+        self.waiters.get(place).slot
+    }
+}
+
+impl Record {
+    pub(crate) fn holder_mut(&mut self, fence: Fence) -> Option<&mut RecordHolder> {
+        let position = self
+            .holders
+            .binary_search_by_key(&fence, |holder| holder.fence)
+            .ok()?;
+        Some(&mut self.holders[position])
+    }
+
+    pub(crate) fn holder_of(&self, owner: SessionId) -> Option<&RecordHolder> {
+        self.holders.iter().find(|holder| holder.owner == owner)
+    }
+
+    pub(crate) fn remove(&mut self, fence: Fence) {
+        self.holders.retain(|holder| holder.fence != fence);
+    }
+
+    /// When the wheel has to look at this record next, session leases aside.
+    pub(crate) fn earliest(&self, session_deadline: impl Fn(SessionId) -> Tick) -> Tick {
+        let deadlines = self.holders.iter().map(|holder| match holder.lease.kind() {
+            Kind::Session => session_deadline(holder.owner),
+            _ => holder.lease.deadline(),
+        });
+        deadlines.min().unwrap_or(Tick::NEVER)
+    }
+}
+
+impl<W> Waiters<W> {
+    fn get(&self, place: u32) -> &Place<W> {
+        &self.places[place as usize - 1]
+    }
+
+    fn get_mut(&mut self, place: u32) -> &mut Place<W> {
+        &mut self.places[place as usize - 1]
+    }
+
+    fn take(&mut self, new: Place<W>) -> u32 {
+        if self.free == NONE {
+            self.places.push(new);
+            return self.places.len() as u32;
+        }
+        let place = self.free;
+        let node = self.get_mut(place);
+        let (generation, next_free) = (node.generation, node.next);
+        *node = Place { generation, ..new };
+        self.free = next_free;
+        place
+    }
+
+    fn put(&mut self, place: u32) -> (Want, W) {
+        let free = self.free;
+        let node = self.get_mut(place);
+        let occupant = node.occupant.take().expect("a place is left once");
+        // A ticket for this place is void from now on. Four thousand million waits later it would not be; no ticket
+        // lives through a thousandth of that.
+        node.generation = node.generation.wrapping_add(1);
+        node.next = free;
+        self.free = place;
+        occupant
+    }
+}
+
+impl<W> Links for Waiters<W> {
+    fn next(&self, entry: u32) -> u32 {
+        self.get(entry).wheel_next.get()
+    }
+    fn prev(&self, entry: u32) -> u32 {
+        self.get(entry).wheel_prev.get()
+    }
+    fn set_next(&self, entry: u32, next: u32) {
+        self.get(entry).wheel_next.set(next);
+    }
+    fn set_prev(&self, entry: u32, prev: u32) {
+        self.get(entry).wheel_prev.set(prev);
+    }
+    fn due(&self, entry: u32) -> Tick {
+        self.get(entry).deadline
+    }
+}

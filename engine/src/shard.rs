@@ -1,0 +1,517 @@
+//! One shard: the file where table, room, wheel and fences meet. Here are the verbs as most calls take them, a find and a
+//! CAS; what happens under the room mutex is in `contended.rs`, what the home core does in `home.rs`.
+//!
+//! Who may touch what. Any core may change a plain lock word by CAS. Only the holder of the room mutex changes a word that
+//! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
+//! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
+
+use crate::cell::{self, Cell, Seen, Terms};
+use crate::fault::{self, Fault};
+use crate::fence::{Bounds, Fence};
+use crate::home::{Home, LagRecord};
+use crate::key::Key;
+use crate::request::{
+    Acquire, Grant, Holder, Host, Limit, Loss, Lost, Mode, NotHeld, Outcome, Release, Renewal, Span,
+};
+use crate::room::Room;
+use crate::session::{SessionId, Sessions};
+use crate::slab::NONE;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::table::Table;
+use crate::table::reclaim::{self, Guard};
+use crate::tick::Tick;
+use crate::word::{Kind, Lease, Word};
+use std::sync::Arc;
+
+/// What all shards share.
+pub(crate) struct Common<H: Host> {
+    pub(crate) host: H,
+    pub(crate) sessions: Sessions,
+    pub(crate) limits: Limits,
+    /// Waiters of all shards.
+    pub(crate) waiters: AtomicU32,
+}
+
+/// The bounds that a shard checks itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) waiters_per_key_max: u32,
+    pub(crate) waiters_max: u32,
+    pub(crate) shared_holders_max: u32,
+    pub(crate) idle_ms: u64,
+}
+
+pub(crate) struct Shard<H: Host> {
+    pub(crate) common: Arc<Common<H>>,
+    pub(crate) table: Table,
+    pub(crate) bounds: Bounds,
+    pub(crate) room: Mutex<Room<H::Waiter>>,
+    /// No waiter's deadline lies before this tick. Written under the room mutex.
+    pub(crate) room_due: AtomicU64,
+    /// The first cell that asks for the home core's attention.
+    pub(crate) inbox: AtomicU32,
+    pub(crate) home: Mutex<Home>,
+    pub(crate) lag: LagRecord,
+}
+
+/// A wish to wait: until when, and how to tell.
+pub(crate) struct Wait<W> {
+    pub(crate) deadline: Tick,
+    pub(crate) waiter: W,
+}
+
+/// Where a call found what it was about; the caller's seat remembers the cell.
+pub(crate) struct Answer<T> {
+    pub(crate) outcome: T,
+    pub(crate) slot: u32,
+}
+
+impl<H: Host> Shard<H> {
+    pub(crate) fn new(
+        common: Arc<Common<H>>,
+        table: Table,
+        floor: Fence,
+        ceiling: Fence,
+        now: Tick,
+    ) -> Self {
+        Shard {
+            common,
+            table,
+            bounds: Bounds::new(floor, ceiling),
+            room: Mutex::new(Room::new(now)),
+            room_due: AtomicU64::new(Tick::NEVER.as_ms()),
+            inbox: AtomicU32::new(NONE),
+            home: Mutex::new(Home::new(now)),
+            lag: LagRecord::new(),
+        }
+    }
+
+    /// Grants, queues or refuses one acquire. Runs to completion on the calling core; never waits.
+    #[inline]
+    pub(crate) fn acquire(
+        &self,
+        request: &Acquire<'_>,
+        hash: u64,
+        owner: SessionId,
+        wait: Option<Wait<H::Waiter>>,
+        now: Tick,
+    ) -> Answer<Outcome> {
+        let guard = reclaim::pin();
+        let terms = self.terms(owner, request.span, now);
+        // Shared holders and notes live in a record, under the room mutex from the start.
+        if request.mode == Mode::Exclusive
+            && request.note.is_empty()
+            && let Some(answer) = self.acquire_plain(request, hash, &terms, wait.is_some(), &guard)
+        {
+            return answer;
+        }
+        self.acquire_contended(request, hash, &terms, wait, &guard)
+    }
+
+    /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.
+    #[inline]
+    fn acquire_plain(
+        &self,
+        request: &Acquire<'_>,
+        hash: u64,
+        terms: &Terms,
+        may_wait: bool,
+        guard: &Guard,
+    ) -> Option<Answer<Outcome>> {
+        let now = terms.now;
+        loop {
+            let Ok((found, is_new)) =
+                self.table
+                    .find_or_insert(request.key, hash, &self.bounds, now, guard)
+            else {
+                return Some(Answer {
+                    outcome: Outcome::Busy(Limit::Keys),
+                    slot: NONE,
+                });
+            };
+            let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
+            if is_new {
+                self.ask_attention(cell, slot);
+            }
+            if word.is_plain_free() {
+                if !self.may_issue(word.fence().next()) {
+                    return (!may_wait).then_some(Answer {
+                        outcome: Outcome::AtCeiling,
+                        slot,
+                    });
+                }
+                if let Some(fence) = cell.try_grant(word, terms) {
+                    let until = self.watch(cell, slot, terms);
+                    return Some(Answer {
+                        outcome: Outcome::Granted(Grant {
+                            fence,
+                            until,
+                            count: 1,
+                        }),
+                        slot,
+                    });
+                }
+                continue;
+            }
+            if !word.is_plain_held() {
+                return None;
+            }
+            match cell.seen(word) {
+                // An expired lease does not wait for the wheel.
+                Some(seen) if self.is_over(&seen, now) => {
+                    self.expire_plain(cell, word, &seen, request.key, now)
+                }
+                Some(seen) if request.reentrant && seen.owner == terms.owner => return None,
+                _ if may_wait => return None,
+                _ => {
+                    let holder = self.describe_plain(cell, word, 0, now);
+                    return Some(Answer {
+                        outcome: Outcome::Held(holder),
+                        slot,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Extends the lease named by key and fence, if it is the caller's and has not ended.
+    pub(crate) fn renew(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        fence: Fence,
+        owner: SessionId,
+        span: Span,
+        now: Tick,
+    ) -> Renewal {
+        let guard = reclaim::pin();
+        let Some(found) = self.table.find(key, hash, &guard) else {
+            return Renewal::NotHeld(NotHeld::Free);
+        };
+        let (cell, word) = (self.table.cell(found.slot), found.word);
+        let terms = self.terms(owner, span, now);
+        if !word.is_held() {
+            return Renewal::NotHeld(NotHeld::Free);
+        }
+        match cell.seen(word) {
+            None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
+            Some(seen) if seen.lease.kind() != Kind::Record => {
+                if let Some(why) = self.why_not(word, &seen, fence, owner) {
+                    return Renewal::NotHeld(why);
+                }
+                if self.is_over(&seen, now) {
+                    self.expire(found.slot, word, &seen, key, now);
+                    return Renewal::NotHeld(NotHeld::Expired);
+                }
+                match cell.renew(fence, terms.deadline, now) {
+                    cell::Renewal::Renewed => {
+                        let until = match seen.lease.kind() {
+                            Kind::Session => self.common.sessions.deadline(owner),
+                            _ => self.watch(cell, found.slot, &terms),
+                        };
+                        return Renewal::Renewed { until };
+                    }
+                    cell::Renewal::NotHeld => return Renewal::NotHeld(NotHeld::OtherFence),
+                    cell::Renewal::Overdue => return Renewal::NotHeld(NotHeld::Expired),
+                    cell::Renewal::InRecord => {}
+                }
+            }
+            // In a record, or just being handed over: the room knows.
+            _ => {}
+        }
+        self.renew_contended(key, hash, fence, &terms, &guard)
+    }
+
+    /// Frees the lock named by key and fence, if it is the caller's.
+    #[inline]
+    pub(crate) fn release(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        fence: Fence,
+        owner: SessionId,
+        now: Tick,
+    ) -> Answer<Release> {
+        let guard = reclaim::pin();
+        loop {
+            let Some(found) = self.table.find(key, hash, &guard) else {
+                return Answer {
+                    outcome: Release::NotHeld(NotHeld::Free),
+                    slot: NONE,
+                };
+            };
+            let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
+            if word.belongs_to_room() {
+                return Answer {
+                    outcome: self.release_contended(key, hash, fence, owner, now, &guard),
+                    slot,
+                };
+            }
+            if !word.is_held() {
+                return Answer {
+                    outcome: Release::NotHeld(NotHeld::Free),
+                    slot,
+                };
+            }
+            // Not published yet: a fence that nobody has been told cannot be the caller's.
+            let Some(seen) = cell.seen(word) else {
+                return Answer {
+                    outcome: Release::NotHeld(NotHeld::OtherFence),
+                    slot,
+                };
+            };
+            if let Some(why) = self.why_not(word, &seen, fence, owner) {
+                return Answer {
+                    outcome: Release::NotHeld(why),
+                    slot,
+                };
+            }
+            if self.is_over(&seen, now) {
+                self.expire_plain(cell, word, &seen, key, now);
+                return Answer {
+                    outcome: Release::NotHeld(NotHeld::Expired),
+                    slot,
+                };
+            }
+            if cell.try_free(word) {
+                return Answer {
+                    outcome: Release::Released { count: 0 },
+                    slot,
+                };
+            }
+        }
+    }
+
+    /// Takes the lock away from whoever holds it under `fence`. `false`: nobody does.
+    pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
+        let guard = reclaim::pin();
+        self.force_contended(key, hash, fence, now, &guard)
+    }
+
+    /// Frees what a session that has ended still has in this cell.
+    pub(crate) fn vacate(&self, slot: u32, owner: SessionId, now: Tick) {
+        loop {
+            let cell = self.table.cell(slot);
+            let word = cell.word();
+            if word.belongs_to_room() {
+                // Tidying up drops every holder whose session has ended, this one among them.
+                let mut room = self.room.lock();
+                if cell.word().belongs_to_room() {
+                    self.settle(&mut room, slot, now);
+                    return;
+                }
+                continue;
+            }
+            match cell.seen(word) {
+                Some(seen) if seen.owner == owner && word.is_plain_held() => {
+                    // Held by us, so it cannot be evicted before the word changes, and its key can be read.
+                    let key = self.table.key_of(slot);
+                    self.expire_plain(cell, word, &seen, key.key(), now);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Whether `owner` holds this cell, for a seat that sweeps its list. A wrong yes costs nothing but a place in it.
+    pub(crate) fn may_be_held_by(&self, slot: u32, owner: SessionId) -> bool {
+        let cell = self.table.cell(slot);
+        let word = cell.word();
+        word.belongs_to_room() || cell.seen(word).is_some_and(|seen| seen.owner == owner)
+    }
+
+    /// Allows fences up to `to`, and serves whoever was waiting for them.
+    pub(crate) fn raise_ceiling(&self, to: Fence, now: Tick) {
+        self.bounds.raise_ceiling(to);
+        let mut room = self.room.lock();
+        for slot in room.take_starved() {
+            if self.table.cell(slot).word().belongs_to_room() {
+                self.settle(&mut room, slot, now);
+            }
+        }
+    }
+
+    /// Whether this fence lies within what has been made durable.
+    #[inline]
+    pub(crate) fn may_issue(&self, fence: Fence) -> bool {
+        fence <= self.bounds.ceiling() || fault::injected(Fault::CeilingUnchecked)
+    }
+
+    pub(crate) fn terms(&self, owner: SessionId, span: Span, now: Tick) -> Terms {
+        match span {
+            Span::Ms(ttl_ms) => Terms {
+                owner,
+                kind: Kind::Timed,
+                deadline: now.plus_ms(ttl_ms),
+                now,
+            },
+            Span::Session => Terms {
+                owner,
+                kind: Kind::Session,
+                deadline: now,
+                now,
+            },
+        }
+    }
+
+    /// Whether a lease has ended, by its own deadline or with its session.
+    #[inline]
+    pub(crate) fn is_over(&self, seen: &Seen, now: Tick) -> bool {
+        match seen.lease.kind() {
+            Kind::Ended => true,
+            Kind::Record => false,
+            Kind::Timed => {
+                seen.lease.deadline() <= now || self.common.sessions.is_ended(seen.owner, now)
+            }
+            Kind::Session => self.common.sessions.is_ended(seen.owner, now),
+        }
+    }
+
+    /// Ends and frees a plain lease that is over. Whoever gets the word from HELD to FREE tells the loser.
+    pub(crate) fn expire_plain(
+        &self,
+        cell: &Cell,
+        word: Word,
+        seen: &Seen,
+        key: Key<'_>,
+        now: Tick,
+    ) {
+        if seen.lease.kind() != Kind::Ended && !cell.try_end_lease(seen.lease) {
+            return;
+        }
+        let freed = if fault::injected(Fault::ExpiryOverwrites) {
+            cell.set_word(Word::free(word.fence()));
+            true
+        } else {
+            cell.try_free(word)
+        };
+        if freed {
+            self.tell_lost(key, word.fence(), seen, now);
+        }
+    }
+
+    /// As `expire_plain`, for a word that may have waiters.
+    pub(crate) fn expire(&self, slot: u32, word: Word, seen: &Seen, key: Key<'_>, now: Tick) {
+        let cell = self.table.cell(slot);
+        if word.is_plain_held() {
+            self.expire_plain(cell, word, seen, key, now);
+            if !cell.word().belongs_to_room() {
+                return;
+            }
+        }
+        let mut room = self.room.lock();
+        if cell.word().belongs_to_room() {
+            self.settle(&mut room, slot, now);
+        }
+    }
+
+    pub(crate) fn tell_lost(&self, key: Key<'_>, fence: Fence, seen: &Seen, now: Tick) {
+        let deadline = seen.lease.deadline();
+        let expired = seen.lease.kind() != Kind::Session && deadline <= now;
+        let why = if expired {
+            Lost::Expired
+        } else if self.common.sessions.is_ended(seen.owner, now) {
+            Lost::SessionEnded
+        } else {
+            Lost::Forced
+        };
+        let late_ms = if expired { deadline.ms_until(now) } else { 0 };
+        self.common.host.lost(&Loss {
+            key,
+            fence,
+            owner: seen.owner,
+            why,
+            late_ms,
+        });
+    }
+
+    /// Makes sure that the wheel looks at this cell when the lease just written ends. Returns that moment.
+    #[inline]
+    pub(crate) fn watch(&self, cell: &Cell, slot: u32, terms: &Terms) -> Tick {
+        let until = match terms.kind {
+            Kind::Session => self.common.sessions.deadline(terms.owner),
+            _ => terms.deadline,
+        };
+        if cell.is_armed_after(until) {
+            self.ask_attention(cell, slot);
+        }
+        until
+    }
+
+    /// Puts a cell into the inbox of the home core, unless it is there already.
+    #[cold]
+    pub(crate) fn ask_attention(&self, cell: &Cell, slot: u32) {
+        if cell.inbox.fetch_or(REQUESTED, Ordering::AcqRel) & REQUESTED != 0 {
+            return;
+        }
+        let mut first = self.inbox.load(Ordering::Relaxed);
+        loop {
+            cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
+            // Release, paired with the swap of the home core: it finds the link written.
+            match self
+                .inbox
+                .compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// When a lease ends by itself.
+    pub(crate) fn lease_end(&self, lease: Lease, owner: SessionId) -> Tick {
+        match lease.kind() {
+            Kind::Session => self.common.sessions.deadline(owner),
+            _ => lease.deadline(),
+        }
+    }
+
+    /// What can be said of a plain holder without a lock.
+    pub(crate) fn describe_plain(
+        &self,
+        cell: &Cell,
+        word: Word,
+        queue_length: u32,
+        now: Tick,
+    ) -> Holder {
+        let seen = cell.seen(word);
+        Holder {
+            owner: seen.map(|seen| seen.owner),
+            fence: word.fence(),
+            mode: Mode::Exclusive,
+            held_ms: seen.map_or(0, |seen| held_ms(seen.since_low32, now)),
+            until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
+            count: 1,
+            holders: 1,
+            queue_length,
+            note: Box::default(),
+        }
+    }
+
+    /// Why a published grant is not the one the caller names; `None` if it is.
+    #[inline]
+    fn why_not(&self, word: Word, seen: &Seen, fence: Fence, owner: SessionId) -> Option<NotHeld> {
+        if fault::injected(Fault::FenceUnchecked) {
+            return None;
+        }
+        if word.fence() != fence {
+            Some(NotHeld::OtherFence)
+        } else if seen.owner != owner {
+            Some(NotHeld::OtherOwner)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn pin(&self) -> Guard {
+        reclaim::pin()
+    }
+}
+
+/// In a cell's `inbox` field: the cell is in the inbox or about to be.
+pub(crate) const REQUESTED: u32 = 1 << 31;
+
+/// How long ago `since` was. Exact for 49 days, which no lease reaches without being renewed a good many times.
+pub(crate) fn held_ms(since_low32: u32, now: Tick) -> u64 {
+    u64::from(now.low32().wrapping_sub(since_low32))
+}

@@ -1,0 +1,209 @@
+//! One generation of a shard's index: open addressing, linear probing, four bytes an entry.
+//!
+//! ```text
+//! entry               | meaning                                   | becomes
+//! --------------------|-------------------------------------------|------------------------------------------
+//! EMPTY               | no probe for a key goes past this         | an inserter: LIVE. The migrator: CLOSED
+//! LIVE (tag | slot)   | a cell whose key's hash has this tag      | the evictor: GONE
+//! GONE                | a cell was here; probes go past           | nothing
+//! CLOSED              | was EMPTY; look in the next index         | nothing
+//! ```
+//!
+//! No entry ever becomes EMPTY again, and inserters fill only the first EMPTY of a probe. So two inserters of one key
+//! meet at the same entry and one CAS decides; and a key that stands behind an entry never loses the path to it. The
+//! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
+
+use crate::fault::{self, Fault};
+use crate::slab::SLOT_MAX;
+use crate::sync::{AtomicU32, Ordering};
+use crate::table::reclaim::IndexPointer;
+
+const EMPTY: u32 = 0;
+const GONE: u32 = 1 << TAG_SHIFT;
+const CLOSED: u32 = 2 << TAG_SHIFT;
+const TAG_SHIFT: u32 = 24;
+
+/// The smallest index.
+const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
+
+const _: () = assert!(
+    SLOT_MAX == (1 << TAG_SHIFT) - 1,
+    "tag and slot share an entry; slot 0 marks the special ones"
+);
+
+pub(crate) struct Index {
+    entries: Box<[AtomicU32]>,
+    /// Entries that are no longer EMPTY. Counted after the fact, so slightly behind.
+    used: AtomicU32,
+    /// Where CLOSED entries lead. Set before the first entry is closed.
+    pub(crate) next: IndexPointer,
+}
+
+/// What a probe came upon.
+pub(crate) enum Probe {
+    /// This slot may be the one: the tag fits.
+    Candidate(u32),
+    /// The end: the key is not here, and would be inserted at this position.
+    Vacant(usize),
+    /// The key is not here; look in the next index.
+    Moved,
+    /// All positions were probed and none was empty.
+    Exhausted,
+}
+
+/// How an insertion at a vacant position went.
+pub(crate) enum Insert {
+    Done,
+    /// Somebody else wrote there first: probe on from the same position.
+    Overtaken,
+}
+
+/// A walk along one key's probe sequence.
+pub(crate) struct Prober {
+    position: usize,
+    probed: usize,
+    tag: u32,
+}
+
+impl Index {
+    /// An index with room for `live` entries at less than half load.
+    pub(crate) fn with_room_for(live: usize) -> Self {
+        let capacity = (live * 2).next_power_of_two().max(CAPACITY_MIN);
+        #[cfg(not(loom))]
+        let entries = bytemuck::zeroed_slice_box(capacity);
+        #[cfg(loom)]
+        let entries = (0..capacity).map(|_| AtomicU32::new(EMPTY)).collect();
+        Index {
+            entries,
+            used: AtomicU32::new(0),
+            next: IndexPointer::null(),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it is time to move to another index: three quarters are used, by live entries or by gone ones.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.used.load(Ordering::Relaxed) as usize * 4 > self.capacity() * 3
+    }
+
+    #[inline]
+    pub(crate) fn prober(&self, hash: u64) -> Prober {
+        // The position comes from the low bits, the tag from the high ones (the shard from those in between).
+        Prober {
+            position: hash as usize & (self.capacity() - 1),
+            probed: 0,
+            tag: (hash >> 56) as u32,
+        }
+    }
+
+    /// Goes on to the next thing worth looking at.
+    #[inline]
+    pub(crate) fn probe(&self, prober: &mut Prober) -> Probe {
+        while prober.probed < self.capacity() {
+            // Acquire, paired with the Release of whoever wrote the entry: the cell behind it is ready, and behind a GONE
+            // the floor has been raised.
+            let entry = self.entries[prober.position].load(Ordering::Acquire);
+            let slot = entry & SLOT_MAX;
+            if slot == 0 {
+                if entry == EMPTY {
+                    return Probe::Vacant(prober.position);
+                }
+                if entry == CLOSED {
+                    return Probe::Moved;
+                }
+            }
+            prober.position = (prober.position + 1) & (self.capacity() - 1);
+            prober.probed += 1;
+            if slot != 0 && entry >> TAG_SHIFT == prober.tag {
+                return Probe::Candidate(slot);
+            }
+        }
+        Probe::Exhausted
+    }
+
+    /// Fills the vacant entry that a probe ended at. One of several inserters wins.
+    pub(crate) fn insert_at(&self, position: usize, prober: &Prober, slot: u32) -> Insert {
+        let entry = prober.tag << TAG_SHIFT | slot;
+        if fault::injected(Fault::InsertOverwrites) {
+            self.entries[position].swap(entry, Ordering::AcqRel);
+            return Insert::Done;
+        }
+        // Release: whoever follows this entry must find the cell prepared.
+        match self.entries[position].compare_exchange(
+            EMPTY,
+            entry,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => {
+                self.used.fetch_add(1, Ordering::Relaxed);
+                Insert::Done
+            }
+            Err(_) => Insert::Overtaken,
+        }
+    }
+
+    /// Lets go of a slot, if it stands here. The caller holds the growth mutex, so nothing moves meanwhile.
+    pub(crate) fn remove(&self, hash: u64, slot: u32) -> bool {
+        let mut prober = self.prober(hash);
+        loop {
+            match self.probe(&mut prober) {
+                Probe::Candidate(found) if found == slot => {
+                    let position = prober.position.wrapping_sub(1) & (self.capacity() - 1);
+                    // Release, paired with `probe`: whoever goes past this entry sees the floor that was raised before.
+                    let was = self.entries[position].swap(GONE, Ordering::AcqRel);
+                    assert!(
+                        was & SLOT_MAX == slot,
+                        "only the evictor changes a live entry"
+                    );
+                    return true;
+                }
+                Probe::Candidate(_) => {}
+                Probe::Vacant(_) | Probe::Moved | Probe::Exhausted => return false,
+            }
+        }
+    }
+
+    /// Moves one entry to the next index: closes it if it is empty, copies it if it is live. The caller holds the growth
+    /// mutex and has set `next`.
+    pub(crate) fn migrate(&self, position: usize, next: &Index, hash_of: impl FnOnce(u32) -> u64) {
+        let entry = &self.entries[position];
+        let closed = if fault::injected(Fault::MigrationLeavesOpen) {
+            EMPTY
+        } else {
+            CLOSED
+        };
+        if entry
+            .compare_exchange(EMPTY, closed, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+        {
+            return;
+        }
+        // Not empty any more, and it never will be: live or gone, and only we, holding the mutex, can make it gone.
+        let slot = entry.load(Ordering::Acquire) & SLOT_MAX;
+        if slot != 0 {
+            next.insert_known_absent(hash_of(slot), slot);
+        }
+    }
+
+    /// Inserts a slot whose key is certainly not here.
+    fn insert_known_absent(&self, hash: u64, slot: u32) {
+        let mut prober = self.prober(hash);
+        loop {
+            match self.probe(&mut prober) {
+                Probe::Vacant(position) => {
+                    if let Insert::Done = self.insert_at(position, &prober, slot) {
+                        return;
+                    }
+                }
+                Probe::Candidate(_) => {}
+                Probe::Moved | Probe::Exhausted => {
+                    panic!("the index being filled is half empty and not being left")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The lock table of one shard: from keys to cells, without a lock for whoever looks up or inserts.
+//!
+//! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is three quarters used, a
+//! new one is laid beside it and every inserter carries a few entries over, so that no operation ever pays for the whole
+//! move; lookups follow from the old index into the new one where entries are closed. The last to carry one over retires
+//! the old index, which is freed when no reader can be in it any more.
+//!
+//! Who may do what: anybody finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so the
+//! two never meet. An inserter only ever tries that mutex, except when the index is full to the brim.
+//!
+//! A cell found by its key is returned with the word that was read before the key was compared. Whoever changes the cell
+//! compares against that word, and so finds out if the cell has been evicted and reused in between.
+
+pub(crate) mod index;
+pub(crate) mod reclaim;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use crate::cell::Cell;
+use crate::fault::{self, Fault};
+use crate::fence::Bounds;
+use crate::key::{Key, KeyBlock, KeyBuffer};
+use crate::slab::Slab;
+use crate::sync::Mutex;
+use crate::tick::Tick;
+use crate::word::Word;
+use index::{Index, Insert, Probe};
+use reclaim::{Guard, IndexPointer};
+
+/// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
+/// index has room for twice the live entries, so the move is over long before it fills.
+const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 4 } else { 64 };
+
+pub(crate) struct Table {
+    cells: Slab<Cell>,
+    blocks: Slab<KeyBlock>,
+    current: IndexPointer,
+    growth: Mutex<Growth>,
+    hash_key: ahash::RandomState,
+}
+
+/// Held by whoever moves or removes index entries.
+struct Growth {
+    /// The next entry of the current index to migrate; meaningful while it has a successor.
+    position: usize,
+}
+
+/// A cell and the word it had before its key was compared.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) slot: u32,
+    pub(crate) word: Word,
+}
+
+/// A key for which there is no room.
+#[derive(Debug)]
+pub(crate) struct TableFull;
+
+impl Table {
+    pub(crate) fn new(keys_max: u32, hash_key: ahash::RandomState) -> Self {
+        Table {
+            cells: Slab::new(keys_max),
+            // Long keys share blocks enough for every key to be 72 bytes long on average.
+            blocks: Slab::new(keys_max),
+            current: IndexPointer::new(Index::with_room_for(0)),
+            growth: Mutex::new(Growth { position: 0 }),
+            hash_key,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn cell(&self, slot: u32) -> &Cell {
+        self.cells.get(slot)
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.cells.live()
+    }
+
+    /// The highest slot number there is, for those who walk all cells.
+    pub(crate) fn last_slot(&self) -> u32 {
+        self.cells.last()
+    }
+
+    /// The cell of `key`, if it has one.
+    #[inline]
+    pub(crate) fn find(&self, key: Key<'_>, hash: u64, guard: &Guard) -> Option<Found> {
+        let mut index = self.current(guard);
+        loop {
+            let mut prober = index.prober(hash);
+            loop {
+                match index.probe(&mut prober) {
+                    Probe::Candidate(slot) => {
+                        if let Some(found) = self.compare(slot, key) {
+                            return Some(found);
+                        }
+                    }
+                    Probe::Vacant(_) => return None,
+                    Probe::Moved | Probe::Exhausted => break,
+                }
+            }
+            index = index.next.load(guard)?;
+        }
+    }
+
+    /// The cell of `key`, made if it has none. `true` beside it: it is new, and its wheel does not know it yet.
+    #[inline]
+    pub(crate) fn find_or_insert(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        bounds: &Bounds,
+        now: Tick,
+        guard: &Guard,
+    ) -> Result<(Found, bool), TableFull> {
+        match self.find(key, hash, guard) {
+            Some(found) => Ok((found, false)),
+            None => self.insert(key, hash, bounds, now, guard),
+        }
+    }
+
+    #[cold]
+    fn insert(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        bounds: &Bounds,
+        now: Tick,
+        guard: &Guard,
+    ) -> Result<(Found, bool), TableFull> {
+        let slot = self.cells.take().ok_or(TableFull)?;
+        if !self.cell(slot).key.write(key, &self.blocks) {
+            self.cells.put(slot);
+            return Err(TableFull);
+        }
+        let mut index = self.current(guard);
+        'index: loop {
+            let mut prober = index.prober(hash);
+            loop {
+                match index.probe(&mut prober) {
+                    Probe::Candidate(other) => {
+                        if let Some(found) = self.compare(other, key) {
+                            self.discard(slot);
+                            return Ok((found, false));
+                        }
+                    }
+                    Probe::Vacant(position) => {
+                        // Here, and not before: the probe has gone past every trace that an eviction of this key has
+                        // left, so the floor that is read now lies above every fence the key has had.
+                        let word = self.cell(slot).prepare(bounds.floor(), now);
+                        if let Insert::Done = index.insert_at(position, &prober, slot) {
+                            self.help_growth(index, guard);
+                            return Ok((Found { slot, word }, true));
+                        }
+                    }
+                    Probe::Moved => {
+                        index = index
+                            .next
+                            .load(guard)
+                            .expect("an entry is closed only when there is a next index");
+                        continue 'index;
+                    }
+                    Probe::Exhausted => {
+                        index = match index.next.load(guard) {
+                            Some(next) => next,
+                            None => {
+                                self.grow_now(guard);
+                                self.current(guard)
+                            }
+                        };
+                        continue 'index;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets a cell that is free and idle. The floor rises first, so that the key comes back above its last fence.
+    /// `false`: it is in use after all.
+    pub(crate) fn evict(&self, slot: u32, bounds: &Bounds, guard: &Guard) -> bool {
+        let growth = self.growth.lock();
+        let cell = self.cell(slot);
+        let word = cell.word();
+        if !word.is_plain_free() {
+            return false;
+        }
+        if !fault::injected(Fault::FloorAfterEviction) {
+            bounds.raise_floor(word.fence());
+        }
+        if !cell.replace_word(word, Word::dead(word.fence())) {
+            return false;
+        }
+        let hash = self.hash_of(slot);
+        let index = self.current(guard);
+        let mut removed = index.remove(hash, slot);
+        // While the index grows an entry may stand in both, or only in the new one.
+        if let Some(next) = index.next.load(guard) {
+            removed |= next.remove(hash, slot);
+        }
+        assert!(removed, "slot {slot} was live and in no index");
+        cell.key.clear(&self.blocks);
+        self.cells.put(slot);
+        drop(growth);
+        if fault::injected(Fault::FloorAfterEviction) {
+            bounds.raise_floor(word.fence());
+        }
+        true
+    }
+
+    /// A cell's key. The caller knows that the cell cannot be evicted now: it is the home core, or holds the room mutex
+    /// and the word belongs to the room.
+    pub(crate) fn key_of(&self, slot: u32) -> KeyBuffer {
+        self.cell(slot).key.read(&self.blocks)
+    }
+
+    /// Calls `visit` for up to `scan_max` cells from `first` on, with evictions held off, until it says stop. Returns
+    /// the slot to go on from, `None` at the end.
+    pub(crate) fn scan(
+        &self,
+        first: u32,
+        scan_max: u32,
+        mut visit: impl FnMut(Found, Key<'_>) -> bool,
+    ) -> Option<u32> {
+        let _growth = self.growth.lock();
+        let last = self.last_slot();
+        for slot in (first.max(1)..=last).take(scan_max as usize) {
+            let word = self.cell(slot).word();
+            // A slot in preparation has no readable key yet; it is in no index either, or its key is complete.
+            if word.is_dead() || word == Word::from_bits(0) {
+                continue;
+            }
+            if !visit(Found { slot, word }, self.key_of(slot).key()) {
+                return (slot < last).then_some(slot + 1);
+            }
+        }
+        let next = first.max(1).saturating_add(scan_max);
+        (next <= last).then_some(next)
+    }
+
+    fn current<'g>(&self, guard: &'g Guard) -> &'g Index {
+        self.current
+            .load(guard)
+            .expect("a table always has an index")
+    }
+
+    #[inline]
+    fn compare(&self, slot: u32, key: Key<'_>) -> Option<Found> {
+        let cell = self.cell(slot);
+        let word = cell.word();
+        (!word.is_dead() && cell.key.equals(key, &self.blocks)).then_some(Found { slot, word })
+    }
+
+    /// Takes back a slot that was prepared and lost the race.
+    fn discard(&self, slot: u32) {
+        let cell = self.cell(slot);
+        cell.set_word(Word::dead(cell.word().fence()));
+        cell.key.clear(&self.blocks);
+        self.cells.put(slot);
+    }
+
+    fn hash_of(&self, slot: u32) -> u64 {
+        self.hash_key.hash_one(self.key_of(slot).key().bytes())
+    }
+
+    /// Carries some entries over if the index is growing or should be; leaves it to whoever is at it already.
+    fn help_growth(&self, index: &Index, guard: &Guard) {
+        if (index.is_crowded() || index.next.load(guard).is_some())
+            && let Some(mut growth) = self.growth.try_lock()
+        {
+            self.migrate_some(&mut growth, guard);
+        }
+    }
+
+    /// The index is full and nobody has begun to grow it: wait for whoever holds the mutex, and begin.
+    #[cold]
+    fn grow_now(&self, guard: &Guard) {
+        self.migrate_some(&mut self.growth.lock(), guard);
+    }
+
+    fn migrate_some(&self, growth: &mut Growth, guard: &Guard) {
+        let index = self.current(guard);
+        let next = match index.next.load(guard) {
+            Some(next) => next,
+            // Somebody has finished the move since we looked.
+            None if !index.is_crowded() => return,
+            None => {
+                growth.position = 0;
+                index
+                    .next
+                    .publish(Index::with_room_for(self.cells.live() as usize));
+                index
+                    .next
+                    .load(guard)
+                    .expect("just published, and the mutex is ours")
+            }
+        };
+        let end = index.capacity().min(growth.position + MIGRATE_PER_INSERT);
+        for position in growth.position..end {
+            index.migrate(position, next, |slot| self.hash_of(slot));
+        }
+        growth.position = end;
+        if end == index.capacity() {
+            self.current.replace(&index.next, guard);
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The current index may be half-way to its successor, which nobody else owns.
+        let guard = reclaim::pin();
+        let mut successor = match self.current.load(&guard) {
+            Some(index) => index.next.take(),
+            None => IndexPointer::null(),
+        };
+        drop(guard);
+        successor.free();
+        self.current.free();
+    }
+}

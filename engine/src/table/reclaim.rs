@@ -1,0 +1,143 @@
+//! Freeing an index that readers may still be probing: crossbeam's epochs, or, under loom, nothing before the table goes.
+//! The only unsafe code of the engine is here.
+
+#![expect(
+    unsafe_code,
+    reason = "an index is freed by hand, see the SAFETY comments"
+)]
+
+use crate::table::index::Index;
+
+#[cfg(not(loom))]
+mod imp {
+    use super::Index;
+    use crossbeam_epoch::{self as epoch, Atomic, Owned};
+    use std::sync::atomic::Ordering;
+
+    /// While one of these lives, no index its thread can reach is freed. Nesting is cheap.
+    pub(crate) struct Guard(epoch::Guard);
+
+    #[inline]
+    pub(crate) fn pin() -> Guard {
+        Guard(epoch::pin())
+    }
+
+    /// A pointer to an index that can be replaced while others read through it. Does not own what it points to.
+    pub(crate) struct IndexPointer(Atomic<Index>);
+
+    impl IndexPointer {
+        pub(crate) fn null() -> Self {
+            IndexPointer(Atomic::null())
+        }
+
+        pub(crate) fn new(index: Index) -> Self {
+            IndexPointer(Atomic::new(index))
+        }
+
+        #[inline]
+        pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g Index> {
+            // Acquire, paired with the Release in `publish` and `replace`: the index is filled before it is reachable.
+            let shared = self.0.load(Ordering::Acquire, &guard.0);
+            // SAFETY: the pointer is null or came from `publish` or `new`. An index is destroyed only by `replace`,
+            // deferred until every guard that was live then, and so could have loaded it, is gone; or by `Table`'s
+            // drop, which has the table to itself.
+            unsafe { shared.as_ref() }
+        }
+
+        /// Sets a null pointer. One thread at a time does this: the holder of the growth mutex.
+        pub(crate) fn publish(&self, index: Index) {
+            self.0.store(Owned::new(index), Ordering::Release);
+        }
+
+        /// Lets this pointer follow to where `successor` points, and frees what it pointed to before once nobody can be
+        /// reading it. Called by the holder of the growth mutex only.
+        pub(crate) fn replace(&self, successor: &IndexPointer, guard: &Guard) {
+            let new = successor.0.load(Ordering::Acquire, &guard.0);
+            let old = self.0.swap(new, Ordering::AcqRel, &guard.0);
+            assert!(
+                !old.is_null() && old != new,
+                "an index is replaced by another one"
+            );
+            // SAFETY: `old` was reachable only through `self`, which now points elsewhere, and the growth mutex keeps
+            // everybody else from replacing it a second time. Readers that loaded it before hold a guard.
+            unsafe { guard.0.defer_destroy(old) };
+        }
+
+        /// Moves the pointer out. Only when the table itself goes.
+        pub(crate) fn take(&self) -> IndexPointer {
+            let guard = epoch::pin();
+            IndexPointer(Atomic::from(self.0.swap(
+                epoch::Shared::null(),
+                Ordering::AcqRel,
+                &guard,
+            )))
+        }
+
+        /// Frees what is pointed to. Only when the table itself goes.
+        pub(crate) fn free(&mut self) {
+            let pointer = std::mem::replace(&mut self.0, Atomic::null());
+            // SAFETY: `&mut self` and the table's drop: no other thread can reach this pointer, and nothing else owns
+            // the index (a successor that has taken over is reachable through the table's own pointer only).
+            drop(unsafe { pointer.try_into_owned() });
+        }
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    use super::Index;
+    use loom::sync::atomic::{AtomicPtr, Ordering};
+
+    /// Nothing to guard: under loom indexes are leaked.
+    pub(crate) struct Guard;
+
+    pub(crate) fn pin() -> Guard {
+        Guard
+    }
+
+    /// As the real one, without reclamation: what is replaced stays.
+    pub(crate) struct IndexPointer(AtomicPtr<Index>);
+
+    impl IndexPointer {
+        pub(crate) fn null() -> Self {
+            IndexPointer(AtomicPtr::new(std::ptr::null_mut()))
+        }
+
+        pub(crate) fn new(index: Index) -> Self {
+            IndexPointer(AtomicPtr::new(Box::into_raw(Box::new(index))))
+        }
+
+        pub(crate) fn load<'g>(&self, _: &'g Guard) -> Option<&'g Index> {
+            // SAFETY: null or from `Box::into_raw`, and freed only when the table goes.
+            unsafe { self.0.load(Ordering::Acquire).as_ref() }
+        }
+
+        pub(crate) fn publish(&self, index: Index) {
+            self.0
+                .store(Box::into_raw(Box::new(index)), Ordering::Release);
+        }
+
+        pub(crate) fn replace(&self, successor: &IndexPointer, _: &Guard) {
+            self.0
+                .swap(successor.0.load(Ordering::Acquire), Ordering::AcqRel);
+        }
+
+        pub(crate) fn take(&self) -> IndexPointer {
+            IndexPointer(AtomicPtr::new(
+                self.0.swap(std::ptr::null_mut(), Ordering::AcqRel),
+            ))
+        }
+
+        pub(crate) fn free(&mut self) {
+            let pointer = self
+                .0
+                .with_mut(|pointer| std::mem::replace(pointer, std::ptr::null_mut()));
+            if !pointer.is_null() {
+                // SAFETY: from `Box::into_raw`; `&mut self` in the table's drop.
+                drop(unsafe { Box::from_raw(pointer) });
+            }
+        }
+    }
+}
+
+pub(crate) use imp::{Guard, IndexPointer, pin};
