@@ -79,7 +79,7 @@ impl<H: Host> Shard<H> {
             }
         }
         let is_open = room.queue_length(slot) == 0 && self.admits(room, slot, request.mode);
-        if is_open && self.is_full(room, slot) {
+        if is_open && self.is_full(room, slot, request.mode) {
             return Outcome::Busy(Limit::SharedHolders);
         }
         if is_open && self.may_issue(self.table.cell(slot).word().fence().next()) {
@@ -93,7 +93,8 @@ impl<H: Host> Shard<H> {
         }
         match wait {
             Some(wait) => self.enqueue(room, slot, request, terms, wait),
-            None if is_open => Outcome::AtCeiling,
+            // Free, and yet not to be had: only for want of fences, which those in line wait for already.
+            None if !self.table.cell(slot).word().is_held() => Outcome::AtCeiling,
             None => Outcome::Held(self.describe(room, slot, terms.now)),
         }
     }
@@ -147,8 +148,7 @@ impl<H: Host> Shard<H> {
         let Some(slot) = self.enter(key, hash, guard) else {
             return Renewal::NotHeld(NotHeld::Free);
         };
-        self.settle_queue(&mut room, slot, terms.now);
-        let outcome = match self.check_hold(&mut room, slot, fence, terms.owner) {
+        let outcome = match self.check_hold(&mut room, slot, fence, terms.owner, terms.now) {
             Err(why) => Renewal::NotHeld(why),
             Ok(()) if !self.move_to_record(&mut room, slot) => Renewal::NotHeld(NotHeld::Expired),
             Ok(()) => {
@@ -181,8 +181,7 @@ impl<H: Host> Shard<H> {
         let Some(slot) = self.enter(key, hash, guard) else {
             return Release::NotHeld(NotHeld::Free);
         };
-        self.drop_overdue(&mut room, slot, now);
-        let outcome = match self.check_hold(&mut room, slot, fence, owner) {
+        let outcome = match self.check_hold(&mut room, slot, fence, owner, now) {
             Err(why) => Release::NotHeld(why),
             Ok(()) => Release::Released {
                 count: self.take_back(&mut room, slot, fence, now),
@@ -205,8 +204,7 @@ impl<H: Host> Shard<H> {
         let Some(slot) = self.enter(key, hash, &guard) else {
             return Downgrade::NotHeld(NotHeld::Free);
         };
-        self.drop_overdue(&mut room, slot, now);
-        let outcome = match self.check_hold(&mut room, slot, fence, owner) {
+        let outcome = match self.check_hold(&mut room, slot, fence, owner, now) {
             Err(why) => Downgrade::NotHeld(why),
             Ok(()) if !self.move_to_record(&mut room, slot) => Downgrade::NotHeld(NotHeld::Expired),
             Ok(()) => {
@@ -396,6 +394,11 @@ impl<H: Host> Shard<H> {
     fn settle_queue(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
         self.drop_overdue(room, slot, now);
         while let Some((place, want, deadline)) = room.first_waiter(slot) {
+            // Nobody fits in beside an exclusive holder. Whoever has given up meanwhile is left to the wheel, which takes
+            // them a few at a time.
+            if !self.admits(room, slot, Mode::Shared) {
+                break;
+            }
             let gone = if deadline <= now {
                 Some(GaveUp::TimedOut)
             } else if self.common.sessions.is_ended(want.owner, now)
@@ -410,7 +413,7 @@ impl<H: Host> Shard<H> {
                 self.common.host.gave_up(waiter, why);
                 continue;
             }
-            if !self.admits(room, slot, want.mode) || self.is_full(room, slot) {
+            if !self.admits(room, slot, want.mode) || self.is_full(room, slot, want.mode) {
                 break;
             }
             if !self.may_issue(self.table.cell(slot).word().fence().next()) {
@@ -625,9 +628,10 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    fn is_full(&self, room: &Room<H::Waiter>, slot: u32) -> bool {
+    /// Whether there are as many shared holders as there may be. An exclusive one is never one too many.
+    fn is_full(&self, room: &Room<H::Waiter>, slot: u32, mode: Mode) -> bool {
         let holders = room.record(slot).map_or(0, |record| record.holders.len());
-        holders >= self.common.limits.shared_holders_max as usize
+        mode == Mode::Shared && holders >= self.common.limits.shared_holders_max as usize
     }
 
     fn hold_of(&self, room: &Room<H::Waiter>, slot: u32, owner: SessionId) -> Option<Hold> {
@@ -666,20 +670,27 @@ impl<H: Host> Shard<H> {
         (word.fence() == fence).then_some((seen.owner, seen.lease))
     }
 
+    /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
     fn check_hold(
         &self,
         room: &mut Room<H::Waiter>,
         slot: u32,
         fence: Fence,
         owner: SessionId,
+        now: Tick,
     ) -> Result<(), NotHeld> {
-        if !self.table.cell(slot).word().is_held() {
-            return Err(NotHeld::Free);
-        }
-        match self.owner_of(room, slot, fence) {
-            None => Err(NotHeld::OtherFence),
-            Some((holder, _)) if holder != owner => Err(NotHeld::OtherOwner),
-            Some(_) => Ok(()),
+        let is_owner = |room: &_| {
+            self.owner_of(room, slot, fence)
+                .map(|(holder, _)| holder == owner)
+        };
+        let was_owner = is_owner(room) == Some(true);
+        self.drop_overdue(room, slot, now);
+        match is_owner(room) {
+            Some(true) => Ok(()),
+            _ if was_owner => Err(NotHeld::Expired),
+            Some(false) => Err(NotHeld::OtherOwner),
+            None if self.table.cell(slot).word().is_held() => Err(NotHeld::OtherFence),
+            None => Err(NotHeld::Free),
         }
     }
 
@@ -715,6 +726,7 @@ impl<H: Host> Shard<H> {
             mode,
             held_ms: held_ms(holder.since_low32, now),
             until: self.lease_end(holder.lease, holder.owner),
+            is_session_bound: holder.lease.kind() == Kind::Session,
             count: holder.count,
             holders,
             queue_length,

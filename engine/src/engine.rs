@@ -188,6 +188,11 @@ impl<H: Host> Engine<H> {
         !self.common.sessions.is_ended(session, now)
     }
 
+    /// When a session ends if nothing keeps it alive; in the past for one that is over.
+    pub fn session_deadline(&self, session: SessionId) -> Tick {
+        self.common.sessions.deadline(session)
+    }
+
     /// Ends a session: from here on it holds nothing and waits for nothing. What is left to do is to [`Engine::vacate`] its
     /// seats, which hands its locks to those who wait for them, and to [`Engine::forget_session`]. `true` for the call
     /// that ended it.

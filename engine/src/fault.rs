@@ -37,6 +37,8 @@ pub enum Fault {
     ArmingReadsOnly,
     /// Migration copies an index entry and leaves empty ones open.
     MigrationLeavesOpen,
+    /// A mailbox's taker lowers its flag after it has found the box empty.
+    MailboxLowersFlagLast,
 }
 
 #[cfg(loom)]

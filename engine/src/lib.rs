@@ -30,6 +30,7 @@
 //! | `room.rs`       | the data behind the room mutex                                                        |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
 //! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
+//! | `mailbox.rs`    | how one core leaves work for another                                                  |
 //! | `request.rs`    | what is asked and answered                                                            |
 //! | `sync.rs`       | std or loom; `fault.rs`: the deliberate mistakes by which the models are tested       |
 //!
@@ -50,6 +51,7 @@ mod fault;
 mod fence;
 mod home;
 mod key;
+mod mailbox;
 mod request;
 mod room;
 mod seat;
@@ -68,6 +70,7 @@ pub use fault::{Fault, inject};
 pub use fence::Fence;
 pub use home::{LAG_BUCKETS, Progress};
 pub use key::{KEY_BYTES_MAX, Key, KeyLengthError};
+pub use mailbox::{Mailbox, MailboxFull, Posted};
 pub use request::{
     Acquire, Downgrade, GaveUp, Grant, Holder, Host, Invalid, KeyState, Limit, Loss, Lost, Mode,
     NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,

@@ -158,6 +158,8 @@ pub struct Holder {
     pub held_ms: u64,
     /// When it ends by itself.
     pub until: Tick,
+    /// It lives as long as its session.
+    pub is_session_bound: bool,
     /// How often the holder has it.
     pub count: u32,
     /// How many hold it together.

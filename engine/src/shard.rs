@@ -481,6 +481,7 @@ impl<H: Host> Shard<H> {
             mode: Mode::Exclusive,
             held_ms: seen.map_or(0, |seen| held_ms(seen.since_low32, now)),
             until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
+            is_session_bound: seen.is_some_and(|seen| seen.lease.kind() == Kind::Session),
             count: 1,
             holders: 1,
             queue_length,

@@ -1,3 +1,13 @@
 //! The engine from outside, as its callers use it. One binary, one file per subject.
 
+mod common;
+mod expiry;
+mod fences;
+mod input;
+mod listing;
 mod locks;
+mod model;
+mod modes;
+mod queues;
+mod sessions;
+mod threads;

@@ -1,0 +1,63 @@
+//! How do engine and baseline compare on one key, with one thread and with two?
+//!
+//! Unit: nanoseconds per cycle of acquire and release, all threads together, median of fifteen rounds of 200 ms; rounds of
+//! engine and baseline alternate. The ratio is that of the medians. Refused threads try again at once.
+
+use super::{Arguments, BOTH, ENGINE, MAP, Report, Target, median};
+use bench::baseline::Map;
+use bench::subject::{SHARDS, Subject, Until, contend, engine_for};
+use std::time::Duration;
+
+const ROUNDS: usize = 15;
+const ROUND: Duration = Duration::from_millis(200);
+
+pub(super) fn both(_: &Arguments, report: &mut Report<'_>) {
+    let engine = engine_for(1_000);
+    let map = Map::<u32>::new(SHARDS, 10_000);
+    for threads in [1, 2, 4, 8] {
+        let (mut of_engine, mut of_map) = (Vec::new(), Vec::new());
+        let (mut refused_by_engine, mut refused_by_map) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            one(&engine, threads, &mut of_engine, &mut refused_by_engine);
+            one(&map, threads, &mut of_map, &mut refused_by_map);
+        }
+        let [engine_ns, map_ns] = [&mut of_engine, &mut of_map].map(|rounds| median(rounds));
+        let threads_say = if threads == 1 { "thread" } else { "threads" };
+        let what = format!("{threads} {threads_say}: acquire and release");
+        report.subject = ENGINE;
+        let target = if threads == 1 {
+            Target::at_most(80.0)
+        } else {
+            None
+        };
+        report.add_against(&what, engine_ns, "ns", target);
+        report.subject = MAP;
+        report.add(&what, map_ns, "ns");
+        if threads > 1 {
+            let what = format!("{threads} threads: refusals per cycle");
+            report.subject = ENGINE;
+            report.add(&what, median(&mut refused_by_engine), "");
+            report.subject = MAP;
+            report.add(&what, median(&mut refused_by_map), "");
+        }
+        report.subject = BOTH;
+        let target = if threads == 2 {
+            Target::at_least(1.5)
+        } else {
+            None
+        };
+        report.add_against(
+            format!("{threads} {threads_say}: rate"),
+            map_ns / engine_ns,
+            "x",
+            target,
+        );
+    }
+}
+
+/// One round: nanoseconds per cycle, and how many refusals came with it.
+fn one<S: Subject>(subject: &S, threads: u64, ns: &mut Vec<f64>, refused: &mut Vec<f64>) {
+    let contest = contend(subject, threads, Until::Elapsed(ROUND));
+    ns.push(contest.elapsed.as_nanos() as f64 / contest.cycles as f64);
+    refused.push(contest.refusals as f64 / contest.cycles as f64);
+}

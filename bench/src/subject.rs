@@ -1,0 +1,240 @@
+//! One face for the engine and the baseline, so that the same loop drives both. Everything is resolved at compile time.
+
+use crate::baseline::{self, Map};
+use crate::keys::key_bytes;
+use engine::{Acquire, Alone, Engine, Fence, Host, Key, Outcome, Release, Seat, Settings, Tick};
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Shards on both sides, unless a bench says otherwise: the engine's default.
+pub const SHARDS: usize = 64;
+
+/// A lock table under test.
+pub trait Subject: Sync {
+    /// What it is called in results.
+    const NAME: &'static str;
+    /// What one thread works with.
+    type Seat: Send;
+    /// What a grant carries.
+    type Fence: Copy + PartialOrd;
+
+    /// A seat for an owner of its own. The same `number` must not be used twice.
+    fn seat(&self, number: u64) -> Self::Seat;
+
+    /// Tries to take a lock. `None`: somebody has it.
+    fn acquire(
+        &self,
+        seat: &mut Self::Seat,
+        key: Key<'_>,
+        ttl_ms: u64,
+        now: Tick,
+    ) -> Option<Self::Fence>;
+
+    /// Gives it back. `false`: it was not ours any more.
+    fn release(&self, seat: &mut Self::Seat, key: Key<'_>, fence: Self::Fence, now: Tick) -> bool;
+
+    /// How many keys it knows.
+    fn keys(&self) -> u64;
+
+    /// Lets the home core see what is new, as a server does every millisecond. Nothing is due yet.
+    fn settle(&self, now: Tick);
+}
+
+/// The longest a session of a bench lives: a day.
+const SESSION_MS: u64 = 24 * 60 * 60 * 1000;
+
+impl<H: Host> Subject for Engine<H> {
+    const NAME: &'static str = "engine";
+    type Seat = Seat;
+    type Fence = Fence;
+
+    fn seat(&self, _number: u64) -> Seat {
+        let session = self.open_session(SESSION_MS, Tick::default());
+        Seat::new(session.expect("a bench opens few sessions"))
+    }
+
+    #[inline]
+    fn acquire(&self, seat: &mut Seat, key: Key<'_>, ttl_ms: u64, now: Tick) -> Option<Fence> {
+        match Engine::acquire(self, seat, &Acquire::exclusive(key, ttl_ms), now) {
+            Outcome::Granted(grant) => Some(grant.fence),
+            Outcome::Held(holder) => {
+                // The refusal says who holds it. The baseline's does too.
+                black_box(&holder);
+                None
+            }
+            other => panic!("{key:?}: {other:?}"),
+        }
+    }
+
+    #[inline]
+    fn release(&self, seat: &mut Seat, key: Key<'_>, fence: Fence, now: Tick) -> bool {
+        Engine::release(self, seat, key, fence, now) == Release::Released { count: 0 }
+    }
+
+    fn keys(&self) -> u64 {
+        Engine::keys(self)
+    }
+
+    fn settle(&self, now: Tick) {
+        while self.advance(now, 10_000).more {}
+    }
+}
+
+impl<W: Send> Subject for Map<W> {
+    const NAME: &'static str = "mutex map";
+    type Seat = u64;
+    type Fence = u64;
+
+    fn seat(&self, number: u64) -> u64 {
+        number + 1
+    }
+
+    #[inline]
+    fn acquire(&self, seat: &mut u64, key: Key<'_>, ttl_ms: u64, now: Tick) -> Option<u64> {
+        match Map::acquire(self, key, *seat, ttl_ms, now) {
+            baseline::Outcome::Granted(grant) => Some(grant.fence),
+            held @ baseline::Outcome::Held { .. } => {
+                black_box(&held);
+                None
+            }
+            other => panic!("{key:?}: {other:?}"),
+        }
+    }
+
+    #[inline]
+    fn release(&self, seat: &mut u64, key: Key<'_>, fence: u64, now: Tick) -> bool {
+        Map::release(self, key, *seat, fence, now, |_, _| ())
+    }
+
+    fn keys(&self) -> u64 {
+        Map::keys(self) as u64
+    }
+
+    fn settle(&self, _: Tick) {}
+}
+
+/// The engine as the benches use it: room for `keys` keys, and repeatable.
+pub fn engine_for(keys: u64) -> Engine<Alone> {
+    Engine::new(settings_for(keys), Alone)
+}
+
+/// Settings of the engine as the benches use it.
+pub fn settings_for(keys: u64) -> Settings {
+    Settings {
+        shards: SHARDS,
+        keys_max: keys,
+        hash_seed: Some(1),
+        ..Settings::default()
+    }
+}
+
+/// Takes the locks `0..keys` in order, each by one of the seats in turn.
+pub fn take_all<S: Subject>(
+    subject: &S,
+    seats: &mut [S::Seat],
+    keys: u64,
+    ttl_ms: u64,
+    now: Tick,
+    mut taken: impl FnMut(u64, S::Fence),
+) {
+    for number in 0..keys {
+        let bytes = key_bytes(number);
+        let key = Key::new(&bytes).expect("16 bytes");
+        let turn = number as usize % seats.len();
+        let fence = subject.acquire(&mut seats[turn], key, ttl_ms, now);
+        taken(number, fence.expect("nobody else wants it"));
+    }
+}
+
+/// How a contest ended.
+pub struct Contest {
+    /// Acquires that were granted, each with its release.
+    pub cycles: u64,
+    /// Acquires that were refused.
+    pub refusals: u64,
+    /// From the start of all threads to the end of the last.
+    pub elapsed: Duration,
+}
+
+/// When a contest is over.
+#[derive(Clone, Copy)]
+pub enum Until {
+    /// After so many cycles of all threads together.
+    Cycles(u64),
+    /// After so long.
+    Elapsed(Duration),
+}
+
+/// How many attempts a thread makes between two looks at whether it is over.
+const ATTEMPTS_PER_LOOK: u64 = 64;
+
+/// `threads` threads, each for an owner of its own, want the same key: each tries, tries again at once when refused, and
+/// gives the lock back at once when granted. All of them work until the last moment, so that nobody runs alone.
+pub fn contend<S: Subject>(subject: &S, threads: u64, until: Until) -> Contest {
+    let bytes = key_bytes(0);
+    let key = Key::new(&bytes).expect("16 bytes");
+    let mut first = subject.seat(0);
+    let fence = subject.acquire(&mut first, key, 30_000, NOW);
+    subject.settle(NOW);
+    assert!(subject.release(
+        &mut first,
+        key,
+        fence.expect("nobody else is here yet"),
+        NOW
+    ));
+    let (cycles, refusals) = (AtomicU64::new(0), AtomicU64::new(0));
+    let over = AtomicBool::new(false);
+    let start = Barrier::new(threads as usize + 1);
+    let elapsed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (1..=threads)
+            .map(|number| {
+                let mut seat = subject.seat(number);
+                let (cycles, refusals, over, start) = (&cycles, &refusals, &over, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    let mut last = None;
+                    while !over.load(Ordering::Relaxed) {
+                        let mut granted = 0;
+                        for _ in 0..ATTEMPTS_PER_LOOK {
+                            if let Some(fence) =
+                                subject.acquire(&mut seat, black_box(key), 30_000, NOW)
+                            {
+                                assert!(Some(fence) > last, "a fence that does not rise");
+                                last = Some(fence);
+                                assert!(subject.release(&mut seat, black_box(key), fence, NOW));
+                                granted += 1;
+                            }
+                        }
+                        refusals.fetch_add(ATTEMPTS_PER_LOOK - granted, Ordering::Relaxed);
+                        let so_far = cycles.fetch_add(granted, Ordering::Relaxed) + granted;
+                        if let Until::Cycles(wanted) = until
+                            && so_far >= wanted
+                        {
+                            over.store(true, Ordering::Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        let begun = Instant::now();
+        if let Until::Elapsed(time) = until {
+            std::thread::sleep(time);
+            over.store(true, Ordering::Relaxed);
+        }
+        for worker in workers {
+            worker.join().expect("a contender panicked");
+        }
+        begun.elapsed()
+    });
+    Contest {
+        cycles: cycles.into_inner(),
+        refusals: refusals.into_inner(),
+        elapsed,
+    }
+}
+
+/// The time in benches where time stands still: the caller of the engine reads its clock once per batch anyway.
+pub const NOW: Tick = Tick::from_ms(1_000);

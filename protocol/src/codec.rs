@@ -1,0 +1,234 @@
+//! Readers and writers of single fields, and of the optional fields at the end of a message.
+//!
+//! Three shapes make up everything: little-endian numbers of fixed width; byte strings, a `u16` length and then the
+//! bytes; and optional fields, a `u8` tag and then a byte string.
+
+use crate::error::DecodeError;
+use bytes::{BufMut, BytesMut};
+
+/// Tags of optional fields. One numbering for all messages, never reused.
+pub(crate) mod tag {
+    pub(crate) const TOKEN: u8 = 1;
+    pub(crate) const SESSION_KEY: u8 = 2;
+    pub(crate) const METADATA: u8 = 3;
+    pub(crate) const TRACE_ID: u8 = 4;
+    pub(crate) const HOLD_COUNT: u8 = 5;
+    pub(crate) const GRACE_MS: u8 = 6;
+}
+
+/// What an optional field costs beside its value: the tag and the length.
+pub(crate) const OPTION_HEADER_BYTES: usize = 3;
+
+/// Takes fields off the front of a body. Each call names the field, for the error.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(body: &'a [u8]) -> Self {
+        Self { rest: body }
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    #[inline]
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], DecodeError> {
+        let Some((head, rest)) = self.rest.split_first_chunk::<N>() else {
+            return Err(DecodeError::BodyTooShort { field });
+        };
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    #[inline]
+    pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
+        self.array(field).map(u8::from_le_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
+        self.array(field).map(u16::from_le_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
+        self.array(field).map(u32::from_le_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        self.array(field).map(u64::from_le_bytes)
+    }
+
+    /// A `u32` with an upper bound.
+    #[inline]
+    pub(crate) fn u32_at_most(
+        &mut self,
+        field: &'static str,
+        value_max: u32,
+    ) -> Result<u32, DecodeError> {
+        at_most(field, self.u32(field)?, value_max)
+    }
+
+    /// A byte string.
+    #[inline]
+    pub(crate) fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
+        let bytes = usize::from(self.u16(field)?);
+        let Some((head, rest)) = self.rest.split_at_checked(bytes) else {
+            return Err(DecodeError::BodyTooShort { field });
+        };
+        self.rest = rest;
+        Ok(head)
+    }
+
+    /// What is left, read as optional fields.
+    #[inline]
+    pub(crate) fn options(&mut self) -> Options<'_, 'a> {
+        Options {
+            reader: self,
+            tag_previous: None,
+        }
+    }
+
+    /// What is left must be optional fields, none of which this message knows.
+    #[inline]
+    pub(crate) fn skip_options(&mut self) -> Result<(), DecodeError> {
+        let mut options = self.options();
+        while options.next()?.is_some() {}
+        Ok(())
+    }
+}
+
+#[inline]
+pub(crate) fn at_most(field: &'static str, value: u32, value_max: u32) -> Result<u32, DecodeError> {
+    if value > value_max {
+        return Err(DecodeError::NumberTooLarge {
+            field,
+            value,
+            value_max,
+        });
+    }
+    Ok(value)
+}
+
+/// The optional fields at the end of a message. The caller takes those it knows and lets the others pass.
+pub(crate) struct Options<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    tag_previous: Option<u8>,
+}
+
+impl<'a> Options<'_, 'a> {
+    /// The next field's tag and value. Not an `Iterator`: `?` reads better than a `Result` inside an `Option`.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<(u8, &'a [u8])>, DecodeError> {
+        if self.reader.rest.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.reader.u8("an optional field")?;
+        let value = self.reader.bytes("an optional field")?;
+        // With rising tags a field that came twice is caught for free, and there is one order to write them in.
+        if self.tag_previous.is_some_and(|previous| tag <= previous) {
+            return Err(DecodeError::OptionOutOfOrder { tag });
+        }
+        self.tag_previous = Some(tag);
+        Ok(Some((tag, value)))
+    }
+}
+
+/// The value of an optional field that has one size only.
+pub(crate) fn option_array<const N: usize>(tag: u8, value: &[u8]) -> Result<[u8; N], DecodeError> {
+    value.try_into().map_err(|_| DecodeError::OptionSize {
+        tag,
+        // The length came as a u16, so it still is one.
+        value_bytes: u16::try_from(value.len()).unwrap_or(u16::MAX),
+        value_bytes_expected: u16::try_from(N).unwrap_or(u16::MAX),
+    })
+}
+
+/// How often a lock is held; absent when once, so that locks which are not reentrant do not pay for it.
+pub(crate) fn read_hold_count(value: &[u8]) -> Result<u32, DecodeError> {
+    match u32::from_le_bytes(option_array(tag::HOLD_COUNT, value)?) {
+        0 => Err(DecodeError::Zero {
+            field: "hold_count",
+        }),
+        hold_count => Ok(hold_count),
+    }
+}
+
+pub(crate) fn write_hold_count(hold_count: u32, writer: &mut Writer<'_>) {
+    debug_assert_ne!(hold_count, 0, "what is held is held once at least");
+    if hold_count != 1 {
+        writer.option(tag::HOLD_COUNT, &hold_count.to_le_bytes());
+    }
+}
+
+/// Appends fields to a body.
+pub struct Writer<'b> {
+    out: &'b mut BytesMut,
+}
+
+impl<'b> Writer<'b> {
+    pub(crate) fn new(out: &'b mut BytesMut) -> Self {
+        Self { out }
+    }
+
+    #[inline]
+    pub(crate) fn array<const N: usize>(&mut self, value: [u8; N]) {
+        self.out.put_slice(&value);
+    }
+
+    #[inline]
+    pub(crate) fn u8(&mut self, value: u8) {
+        self.array(value.to_le_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn u16(&mut self, value: u16) {
+        self.array(value.to_le_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn u32(&mut self, value: u32) {
+        self.array(value.to_le_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn u64(&mut self, value: u64) {
+        self.array(value.to_le_bytes());
+    }
+
+    /// A byte string.
+    #[inline]
+    pub(crate) fn bytes(&mut self, value: &[u8]) {
+        let bytes = u16::try_from(value.len())
+            .expect("field types keep their limits, all of them below 64 KiB");
+        self.u16(bytes);
+        self.out.put_slice(value);
+    }
+
+    /// An optional field; nothing at all when it is empty. Callers go by rising tags.
+    #[inline]
+    pub(crate) fn option(&mut self, tag: u8, value: &[u8]) {
+        if !value.is_empty() {
+            self.u8(tag);
+            self.bytes(value);
+        }
+    }
+
+    /// Something of unknown length behind a `u16` that says how long it became.
+    pub(crate) fn sized(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
+        let length_at = self.out.len();
+        self.u16(0);
+        let start = self.out.len();
+        write(self);
+        let bytes = u16::try_from(self.out.len() - start)
+            .expect("records keep BYTES_MAX, far below 64 KiB");
+        self.out[length_at..start].copy_from_slice(&bytes.to_le_bytes());
+    }
+}

@@ -1,0 +1,388 @@
+//! The typed values that messages are made of.
+//!
+//! Whatever has a length on the wire is a type here, and checks its limit when it is made. So encoding cannot fail: the
+//! place that takes a key from a user reports a key that is too long, and no `append` can write a frame whose length
+//! fields lie. Plain numbers need no such care: any `u32` can be written truthfully, and the decoder refuses those
+//! beyond [`crate::limits`].
+//!
+//! For everything but a key, empty and absent are the same.
+
+use crate::codec::Reader;
+use crate::error::{DecodeError, LimitError};
+use crate::limits;
+use std::fmt;
+use std::num::NonZeroU64;
+
+macro_rules! byte_field {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $bytes_min:literal..=$bytes_max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name<'a>(&'a [u8]);
+
+        impl<'a> $name<'a> {
+            /// Checks the length and nothing else: any bytes will do.
+            pub const fn new(bytes: &'a [u8]) -> Result<Self, LimitError> {
+                match check_length($field, bytes.len(), $bytes_min, $bytes_max) {
+                    Ok(()) => Ok(Self(bytes)),
+                    Err(limit) => Err(limit),
+                }
+            }
+
+            /// The bytes.
+            pub const fn as_bytes(self) -> &'a [u8] {
+                self.0
+            }
+
+            #[inline]
+            #[allow(dead_code, reason = "some fields are only ever optional")]
+            pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+                Ok(Self::new(reader.bytes($field)?)?)
+            }
+        }
+    };
+}
+
+macro_rules! text_field {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $bytes_max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name<'a>(&'a str);
+
+        impl<'a> $name<'a> {
+            /// Checks the length.
+            pub const fn new(text: &'a str) -> Result<Self, LimitError> {
+                match check_length($field, text.len(), 0, $bytes_max) {
+                    Ok(()) => Ok(Self(text)),
+                    Err(limit) => Err(limit),
+                }
+            }
+
+            /// As much of `text` as fits.
+            pub fn clipped(text: &'a str) -> Self {
+                Self(clip(text, $bytes_max))
+            }
+
+            /// The text.
+            pub const fn as_str(self) -> &'a str {
+                self.0
+            }
+
+            pub(crate) const fn as_bytes(self) -> &'a [u8] {
+                self.0.as_bytes()
+            }
+
+            pub(crate) fn from_wire(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+                check_length($field, bytes.len(), 0, $bytes_max)?;
+                match std::str::from_utf8(bytes) {
+                    Ok(text) => Ok(Self(text)),
+                    Err(_) => Err(DecodeError::NotUtf8 { field: $field }),
+                }
+            }
+
+            #[allow(dead_code, reason = "some fields are only ever optional")]
+            pub(crate) fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+                Self::from_wire(reader.bytes($field)?)
+            }
+        }
+
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0, f)
+            }
+        }
+    };
+}
+
+/// Most bytes are text in practice, so they are shown as text with escapes.
+macro_rules! show_escaped {
+    ($($name:ident)*) => {$(
+        impl fmt::Debug for $name<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "\"{}\"", self.0.escape_ascii())
+            }
+        }
+    )*};
+}
+
+macro_rules! default_empty {
+    ($($name:ident)*) => {$(
+        impl Default for $name<'_> {
+            fn default() -> Self {
+                Self(&[])
+            }
+        }
+    )*};
+}
+
+byte_field! {
+    /// What is locked. Any bytes, at least one; clients that print keys expect UTF-8.
+    Key, "key", 1..=limits::KEY_BYTES_MAX
+}
+byte_field! {
+    /// What the keys of a list begin with; all keys begin with the empty one.
+    Prefix, "prefix", 0..=limits::KEY_BYTES_MAX
+}
+byte_field! {
+    /// A note of the holder's, shown to those who are refused. Opaque to the server.
+    Metadata, "metadata", 0..=limits::METADATA_BYTES_MAX
+}
+byte_field! {
+    /// Where the next page begins. Opaque to the client; empty at the first page and after the last.
+    Cursor, "cursor", 0..=limits::CURSOR_BYTES_MAX
+}
+byte_field! {
+    /// What a client proves its rights with. Never printed.
+    Token, "token", 0..=limits::TOKEN_BYTES_MAX
+}
+show_escaped! { Key Prefix Metadata Cursor }
+default_empty! { Prefix Metadata Cursor Token }
+
+impl fmt::Debug for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "hidden" })
+    }
+}
+
+text_field! {
+    /// Who a client says it is: for people, not for decisions.
+    ClientName, "client name", limits::CLIENT_NAME_BYTES_MAX
+}
+text_field! {
+    /// Name and version of a server.
+    ServerName, "server name", limits::SERVER_NAME_BYTES_MAX
+}
+text_field! {
+    /// Ties a grant to a trace of the client's; goes to the audit log.
+    TraceId, "trace id", limits::TRACE_ID_BYTES_MAX
+}
+text_field! {
+    /// A sentence that explains an error.
+    Message, "message", limits::MESSAGE_BYTES_MAX
+}
+text_field! {
+    /// Where a peer connected from.
+    Address, "address", limits::ADDRESS_BYTES_MAX
+}
+text_field! {
+    /// The name of a statistic.
+    StatName, "statistic name", limits::STAT_NAME_BYTES_MAX
+}
+
+const fn check_length(
+    field: &'static str,
+    bytes: usize,
+    bytes_min: usize,
+    bytes_max: usize,
+) -> Result<(), LimitError> {
+    if bytes < bytes_min {
+        return Err(LimitError::Empty { field });
+    }
+    if bytes > bytes_max {
+        return Err(LimitError::TooLong {
+            field,
+            bytes,
+            bytes_max,
+        });
+    }
+    Ok(())
+}
+
+/// As many whole characters as fit.
+fn clip(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// The number of a grant. Larger than that of every earlier grant of the same key; never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(NonZeroU64);
+
+impl Fence {
+    /// `None` for 0, which means "no fence" wherever one may be missing.
+    pub const fn new(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::new(reader.u64("fence")?).ok_or(DecodeError::Zero { field: "fence" })
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Names a request within its session, for ever: a client counts up from 1 over all its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    /// On pushes, and on errors that concern the connection. No request may have it.
+    pub const NONE: Self = Self(0);
+
+    /// The id with this number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Names a session. No secret: holders are shown with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u64);
+
+impl SessionId {
+    /// The id with this number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Proves that a connection belongs to a session. Never printed; compared in a time that does not depend on the bytes.
+#[derive(Clone, Copy)]
+pub struct SessionSecret([u8; Self::BYTES]);
+
+impl SessionSecret {
+    /// Its size.
+    pub const BYTES: usize = 16;
+
+    /// The secret with these bytes.
+    pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl PartialEq for SessionSecret {
+    fn eq(&self, other: &Self) -> bool {
+        let differing = u128::from_le_bytes(self.0) ^ u128::from_le_bytes(other.0);
+        // One compare of the whole: there is no byte at which it could stop early. The barrier keeps it that way.
+        std::hint::black_box(differing) == 0
+    }
+}
+
+impl Eq for SessionSecret {}
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
+}
+
+/// All that is needed to come back to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionKey {
+    /// Which session.
+    pub session_id: SessionId,
+    /// The proof, from its `Welcome`.
+    pub secret: SessionSecret,
+}
+
+impl SessionKey {
+    /// Its size on the wire.
+    pub(crate) const BYTES: usize = 8 + SessionSecret::BYTES;
+
+    pub(crate) fn from_wire(bytes: [u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, ref secret @ ..] = bytes;
+        Self {
+            session_id: SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            secret: SessionSecret(*secret),
+        }
+    }
+
+    pub(crate) fn to_wire(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.session_id.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.secret.0);
+        bytes
+    }
+}
+
+/// Whether a lock is held alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// By one holder.
+    #[default]
+    Exclusive,
+    /// By any number of holders who all asked for this mode.
+    Shared,
+}
+
+/// How long a grant lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lease {
+    /// For this long unless renewed: 1 to [`limits::TTL_MS_MAX`].
+    Ttl {
+        /// Milliseconds from the grant.
+        ttl_ms: u32,
+    },
+    /// As long as its session: kept alive with it, gone with it.
+    Session,
+}
+
+impl Lease {
+    /// What stands in the field `ttl_ms`.
+    pub(crate) const fn ttl_ms(self) -> u32 {
+        match self {
+            Self::Ttl { ttl_ms } => ttl_ms,
+            Self::Session => 0,
+        }
+    }
+
+    /// The session's lease has a flag as well as the 0: whoever forgets to set a time must not get an endless lock.
+    #[inline]
+    pub(crate) fn read(
+        reader: &mut Reader<'_>,
+        is_session_bound: bool,
+    ) -> Result<Self, DecodeError> {
+        let ttl_ms = reader.u32_at_most("ttl_ms", limits::TTL_MS_MAX)?;
+        match (is_session_bound, ttl_ms) {
+            (true, 0) => Ok(Self::Session),
+            (true, ttl_ms) => Err(DecodeError::TtlWithSession { ttl_ms }),
+            (false, 0) => Err(DecodeError::Zero { field: "ttl_ms" }),
+            (false, ttl_ms) => Ok(Self::Ttl { ttl_ms }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

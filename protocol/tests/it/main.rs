@@ -1,0 +1,17 @@
+//! What must hold for all messages and for all bytes.
+
+mod allocations;
+mod document;
+mod garbage;
+mod messages;
+mod round_trip;
+
+use proptest::test_runner::{Config, FileFailurePersistence};
+
+/// Failing inputs are printed, and their seeds kept beside the source.
+fn config() -> Config {
+    Config {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("seeds"))),
+        ..Config::default()
+    }
+}

@@ -1,0 +1,305 @@
+//! One core: its connections, its seats, its mail and its share of the wheels. Everything here belongs to one thread.
+
+use crate::host::{ConnectionId, Mail, Waiter};
+use crate::metrics::CoreMetrics;
+use crate::net::connection::Connection;
+use crate::net::reply;
+use crate::registry::Remembered;
+use crate::shared::Shared;
+use engine::{GaveUp, Grant, Key, Release, Seat, SessionId};
+use hashbrown::HashMap;
+use protocol::{ErrorCode, Push, Reply, RequestId, UnavailableReason};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How many steps of expiry one shard does before the core looks at its sockets again: well under a millisecond.
+const ADVANCE_BUDGET: u32 = 512;
+
+/// How often the wheels are turned while there is something in them.
+const TICK: Duration = Duration::from_millis(1);
+
+/// How often an empty engine is looked at.
+const TICK_EMPTY: Duration = Duration::from_millis(5);
+
+/// How many messages are taken from the mailbox before the core looks at its sockets again.
+const MAIL_BATCH: usize = 1024;
+
+pub(crate) struct Core {
+    pub(crate) id: usize,
+    pub(crate) shared: Arc<Shared>,
+    connections: RefCell<Connections>,
+    seats: RefCell<HashMap<SessionId, Rc<RefCell<Seat>>>>,
+}
+
+/// Connections by slot; a slot's generation tells one connection from the next.
+#[derive(Default)]
+struct Connections {
+    slots: Vec<(u32, Option<Rc<Connection>>)>,
+    free: Vec<u32>,
+}
+
+impl Core {
+    pub(crate) fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
+        Rc::new(Core {
+            id,
+            shared,
+            connections: RefCell::default(),
+            seats: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn metrics(&self) -> &CoreMetrics {
+        self.shared.metrics.core(self.id)
+    }
+
+    /// The seat of a session on this core, made if it has none.
+    pub(crate) fn seat(&self, session: SessionId) -> Rc<RefCell<Seat>> {
+        self.seats
+            .borrow_mut()
+            .entry(session)
+            .or_insert_with(|| Rc::new(RefCell::new(Seat::new(session))))
+            .clone()
+    }
+
+    /// Gives a connection its id and keeps it until `remove`.
+    pub(crate) fn insert(
+        &self,
+        make: impl FnOnce(ConnectionId) -> Rc<Connection>,
+    ) -> Rc<Connection> {
+        let mut connections = self.connections.borrow_mut();
+        let slot = connections.free.pop().unwrap_or_else(|| {
+            connections.slots.push((0, None));
+            connections.slots.len() as u32 - 1
+        });
+        let (generation, place) = &mut connections.slots[slot as usize];
+        let connection = make(ConnectionId {
+            core: self.id as u16,
+            slot,
+            generation: *generation,
+        });
+        *place = Some(connection.clone());
+        connection
+    }
+
+    pub(crate) fn remove(&self, id: ConnectionId) {
+        let mut connections = self.connections.borrow_mut();
+        let (generation, place) = &mut connections.slots[id.slot as usize];
+        assert_eq!(*generation, id.generation, "a connection is removed once");
+        *place = None;
+        *generation = generation.wrapping_add(1);
+        connections.free.push(id.slot);
+    }
+
+    fn find(&self, id: ConnectionId) -> Option<Rc<Connection>> {
+        let connections = self.connections.borrow();
+        let (generation, connection) = connections.slots.get(id.slot as usize)?;
+        connection
+            .as_ref()
+            .filter(|_| *generation == id.generation)
+            .cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Rc<Connection>> {
+        self.connections
+            .borrow()
+            .slots
+            .iter()
+            .filter_map(|(_, connection)| connection.clone())
+            .collect()
+    }
+
+    /// Takes the mail as it comes, until the server stops.
+    pub(crate) async fn take_mail(self: Rc<Self>) {
+        let post = &self.shared.engine.host().posts[self.id];
+        loop {
+            post.bell.notified().await;
+            post.mailbox.begin();
+            let mut taken = 0;
+            while let Some(mail) = post.mailbox.take() {
+                self.open(mail);
+                taken += 1;
+                if taken % MAIL_BATCH == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+
+    fn open(&self, mail: Mail) {
+        match mail {
+            Mail::Granted { waiter, grant } => self.deliver_grant(waiter, grant),
+            Mail::GaveUp { waiter, why } => self.deliver_timeout(&waiter, why),
+            Mail::Lost {
+                connection,
+                key,
+                fence,
+                reason,
+            } => {
+                if let Some(connection) = self.find(connection)
+                    && let Some(fence) = protocol::Fence::new(fence.get())
+                    && let Ok(key) = protocol::Key::new(&key)
+                {
+                    connection.send(|out| Push::Lost { key, fence, reason }.append(out));
+                }
+            }
+            Mail::SessionEnded {
+                session,
+                cores_left,
+            } => {
+                self.vacate(session);
+                if cores_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    self.shared.registry().remove(session);
+                    self.shared.engine.forget_session(session);
+                    self.metrics().sessions_ended.bump();
+                }
+            }
+            Mail::Superseded { connection } => {
+                if let Some(connection) = self.find(connection) {
+                    connection.close_with(
+                        ErrorCode::OUT_OF_TURN,
+                        "another connection has resumed this session",
+                    );
+                }
+            }
+        }
+    }
+
+    fn deliver_grant(&self, waiter: Waiter, grant: Grant) {
+        let now = self.shared.clock.now();
+        let connection = self
+            .find(waiter.connection)
+            .filter(|connection| connection.finish_wait(waiter.request_id));
+        match connection {
+            Some(connection) => {
+                let metrics = self.metrics();
+                metrics.acquire_grants.bump();
+                metrics.holds_begun.bump();
+                metrics.acquire_wait.record(waiter.asked.ms_until(now));
+                connection.session.count_held(self.id, 1);
+                connection.remember(waiter.request_id, Remembered::Granted(grant));
+                connection.send(|out| {
+                    reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
+                });
+            }
+            // The connection went, or its client gave up, while the grant was on its way.
+            None => {
+                let seat = self.seat(waiter.session);
+                let key = Key::new(&waiter.key).expect("it was a key when it was asked for");
+                let outcome =
+                    self.shared
+                        .engine
+                        .release(&mut seat.borrow_mut(), key, grant.fence, now);
+                self.metrics().holds_begun.bump();
+                if let Release::Released { .. } = outcome {
+                    self.metrics().holds_ended.bump();
+                    self.metrics().grants_returned.bump();
+                }
+            }
+        }
+    }
+
+    fn deliver_timeout(&self, waiter: &Waiter, why: GaveUp) {
+        let Some(connection) = self.find(waiter.connection) else {
+            return;
+        };
+        if !connection.finish_wait(waiter.request_id) {
+            return;
+        }
+        self.metrics().acquire_timeouts.bump();
+        let request_id = RequestId::new(waiter.request_id);
+        match why {
+            GaveUp::TimedOut => {
+                let now = self.shared.clock.now();
+                let key = Key::new(&waiter.key).expect("it was a key when it was asked for");
+                let state = self.shared.engine.query(key, now);
+                connection.send(|out| {
+                    reply::with_contention(
+                        &self.shared,
+                        state.as_ref(),
+                        waiter.session,
+                        now,
+                        |contention| {
+                            protocol::Reply::TimedOut(contention).append(request_id, out);
+                        },
+                    );
+                });
+            }
+            GaveUp::SessionEnded => {
+                connection.send(|out| {
+                    reply::error(ErrorCode::SESSION_ENDED, "the session has ended")
+                        .append(request_id, out)
+                });
+            }
+        }
+    }
+
+    /// Takes all waits of a connection out of their queues and answers them: the server goes.
+    pub(crate) fn end_waits(&self, connection: &Connection) {
+        let now = self.shared.clock.now();
+        let waits: Vec<_> = connection
+            .waits
+            .borrow()
+            .iter()
+            .map(|(id, ticket)| (*id, *ticket))
+            .collect();
+        for (request_id, ticket) in waits {
+            // One that is not waiting any more has its grant in our mailbox.
+            if self.shared.engine.cancel(ticket, now).is_some()
+                && connection.finish_wait(request_id)
+            {
+                let reason = UnavailableReason::SHUTTING_DOWN;
+                let reply = Reply::Unavailable {
+                    reason,
+                    retry_after_ms: 0,
+                };
+                connection.send(|out| reply.append(RequestId::new(request_id), out));
+            }
+        }
+    }
+
+    /// Frees what a session that has ended took through this core, and closes its connections here.
+    fn vacate(&self, session: SessionId) {
+        let seat = self.seats.borrow_mut().remove(&session);
+        if let Some(seat) = seat {
+            self.shared
+                .engine
+                .vacate(&mut seat.borrow_mut(), self.shared.clock.now());
+        }
+        for connection in self.all() {
+            if connection.session.id == session {
+                connection.close_with(
+                    ErrorCode::SESSION_ENDED,
+                    "the session has ended; open a new one",
+                );
+            }
+        }
+    }
+
+    /// Turns the wheels of the shards that live here, until the server stops.
+    pub(crate) async fn turn_wheels(self: Rc<Self>) {
+        let engine = &self.shared.engine;
+        loop {
+            let now = self.shared.clock.now();
+            let mut more = false;
+            if self.id == 0 {
+                more |= engine.advance_sessions(now, &mut { ADVANCE_BUDGET }).more;
+            }
+            for shard in (self.id..engine.shard_count()).step_by(self.shared.core_count) {
+                let progress = engine.advance_shard(shard, now, &mut { ADVANCE_BUDGET });
+                if progress.more {
+                    // Somebody else's turn between two bursts: expiry must not starve those who ask.
+                    more = true;
+                    tokio::task::yield_now().await;
+                }
+            }
+            if more {
+                tokio::task::yield_now().await;
+            } else {
+                tokio::time::sleep(if engine.keys() == 0 { TICK_EMPTY } else { TICK }).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What the engine tells the server: every message goes to the core that has the connection, through its mailbox.
+//!
+//! The engine calls these with a shard's mutex held, so they only look things up and post.
+
+use crate::registry::Registry;
+use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Posted, SessionId, Tick};
+use protocol::LostReason;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
+/// has a deadline, and its next renewal is refused.
+const MAIL_MAX: u32 = 100_000;
+
+/// A connection: which core has it, and where. Never reused for another connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ConnectionId {
+    pub(crate) core: u16,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// A waiting acquire: whom to tell, and what for.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) connection: ConnectionId,
+    pub(crate) session: SessionId,
+    pub(crate) request_id: u64,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) trace_id: Option<Arc<str>>,
+    pub(crate) asked: Tick,
+}
+
+/// What lies in a core's mailbox.
+pub(crate) enum Mail {
+    Granted {
+        waiter: Waiter,
+        grant: Grant,
+    },
+    GaveUp {
+        waiter: Waiter,
+        why: GaveUp,
+    },
+    Lost {
+        connection: ConnectionId,
+        key: Box<[u8]>,
+        fence: engine::Fence,
+        reason: LostReason,
+    },
+    /// The session is over: vacate its seat here. Whoever brings the count to zero forgets the session.
+    SessionEnded {
+        session: SessionId,
+        cores_left: Arc<AtomicUsize>,
+    },
+    /// Close this connection: another one has resumed its session.
+    Superseded {
+        connection: ConnectionId,
+    },
+}
+
+/// One core's mailbox and its bell.
+pub(crate) struct Post {
+    pub(crate) mailbox: Mailbox<Mail>,
+    pub(crate) bell: Notify,
+    pub(crate) dropped: AtomicU64,
+}
+
+impl Post {
+    fn new() -> Self {
+        Post {
+            mailbox: Mailbox::new(MAIL_MAX),
+            bell: Notify::new(),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn send(&self, mail: Mail) {
+        if self.mailbox.post(mail) == Posted::Wake {
+            self.bell.notify_one();
+        }
+    }
+
+    fn send_droppable(&self, mail: Mail) {
+        match self.mailbox.try_post(mail) {
+            Ok(Posted::Wake) => self.bell.notify_one(),
+            Ok(Posted::AlreadySignalled) => {}
+            Err(_) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The engine's view of the server.
+pub(crate) struct Switchboard {
+    pub(crate) posts: Box<[Post]>,
+    pub(crate) registry: Registry,
+    pub(crate) losses: Losses,
+}
+
+/// Locks lost, by reason. Counted here because no core asked for them.
+#[derive(Default)]
+pub(crate) struct Losses {
+    pub(crate) expired: AtomicU64,
+    pub(crate) session_ended: AtomicU64,
+    pub(crate) forced: AtomicU64,
+}
+
+impl Switchboard {
+    pub(crate) fn new(core_count: usize) -> Self {
+        Switchboard {
+            posts: (0..core_count).map(|_| Post::new()).collect(),
+            registry: Registry::new(),
+            losses: Losses::default(),
+        }
+    }
+
+    pub(crate) fn post(&self, connection: ConnectionId) -> &Post {
+        &self.posts[usize::from(connection.core)]
+    }
+
+    /// Has every core vacate its seat of a session that has ended. Does so once, however often it is said.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        if !self.registry.begin_ending(session) {
+            return;
+        }
+        let cores_left = Arc::new(AtomicUsize::new(self.posts.len()));
+        for post in &self.posts {
+            post.send(Mail::SessionEnded {
+                session,
+                cores_left: cores_left.clone(),
+            });
+        }
+    }
+}
+
+impl Host for Switchboard {
+    type Waiter = Waiter;
+
+    fn granted(&self, waiter: &Waiter, grant: Grant) -> bool {
+        // Whether the connection is still there only its core knows; if not, it gives the lock back.
+        self.post(waiter.connection).send(Mail::Granted {
+            waiter: waiter.clone(),
+            grant,
+        });
+        true
+    }
+
+    fn gave_up(&self, waiter: Waiter, why: GaveUp) {
+        self.post(waiter.connection)
+            .send(Mail::GaveUp { waiter, why });
+    }
+
+    fn lost(&self, loss: &Loss<'_>) {
+        let (counter, reason) = match loss.why {
+            Lost::Expired => (&self.losses.expired, LostReason::EXPIRED),
+            Lost::SessionEnded => (&self.losses.session_ended, LostReason::SESSION_ENDED),
+            Lost::Forced => (&self.losses.forced, LostReason::FORCED),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if let Some(session) = self.registry.find(loss.owner) {
+            session.lost.fetch_add(1, Ordering::Relaxed);
+            if let Some(connection) = session.latest_connection() {
+                let mail = Mail::Lost {
+                    connection,
+                    key: loss.key.bytes().into(),
+                    fence: loss.fence,
+                    reason,
+                };
+                self.post(connection).send_droppable(mail);
+            }
+        }
+    }
+
+    fn session_ended(&self, session: SessionId) {
+        self.end_session(session);
+    }
+}

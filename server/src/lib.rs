@@ -1,0 +1,41 @@
+//! Fencepost's server, as a library: what the `fencepost` binary runs, and what tests, benches and other programs embed.
+//!
+//! ```no_run
+//! let server = server::Server::builder().listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+//! println!("locks at {}", server.local_addr());
+//! server.shutdown();
+//! ```
+//!
+//! # The files
+//!
+//! | file                | what                                                                                |
+//! |---------------------|-------------------------------------------------------------------------------------|
+//! | `server.rs`         | starting and stopping: threads, listeners, signals                                  |
+//! | `config.rs`         | settings, checked once at start; `auth.rs`: tokens; `logging.rs`: logs              |
+//! | `core.rs`           | one I/O thread: its connections, its mail, its share of the wheels                  |
+//! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |
+//! | `net/connection.rs` | read, decide, write once per batch; the bounds of a connection                      |
+//! | `net/dispatch.rs`   | from a request to the engine and back; `net/inspect.rs`: the ones that only look    |
+//! | `net/reply.rs`      | the engine's answers in the words of the wire                                       |
+//! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
+//! | `registry.rs`       | sessions: secret, name, connections, remembered outcomes                            |
+//! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |
+//! | `clock.rs`          | the one source of time                                                              |
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod clock;
+pub mod config;
+mod core;
+mod host;
+mod logging;
+mod metrics;
+mod net;
+mod registry;
+mod server;
+mod shared;
+mod stats;
+
+pub use config::Config;
+pub use server::{Builder, Server, StartError, run};

@@ -1,0 +1,180 @@
+//! What the server counts. Every core has its own set and is the only one to write it, so counting is a load and a store
+//! on a line that no other core touches; whoever reads adds them up.
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one core raises and anybody reads.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(crate) fn bump(&self) {
+        self.add(1);
+    }
+
+    /// A load and a store, not a read-modify-write: the writer is alone.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.0
+            .store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How long things took: bucket `i` counts durations below `2^i` ms, the last one all others.
+pub(crate) const DURATION_BUCKETS: usize = 24;
+
+/// Durations in milliseconds, by powers of two.
+#[derive(Default)]
+pub(crate) struct Durations {
+    buckets: [Counter; DURATION_BUCKETS],
+    sum_ms: Counter,
+}
+
+impl Durations {
+    #[inline]
+    pub(crate) fn record(&self, ms: u64) {
+        let bucket = (u64::BITS - ms.leading_zeros()) as usize;
+        self.buckets[bucket.min(DURATION_BUCKETS - 1)].bump();
+        self.sum_ms.add(ms);
+    }
+}
+
+/// Several cores' durations together.
+#[derive(Clone, Default)]
+pub(crate) struct DurationTotals {
+    pub(crate) buckets: [u64; DURATION_BUCKETS],
+    pub(crate) sum_ms: u64,
+}
+
+impl DurationTotals {
+    fn add(&mut self, durations: &Durations) {
+        for (total, bucket) in self.buckets.iter_mut().zip(&durations.buckets) {
+            *total += bucket.get();
+        }
+        self.sum_ms += durations.sum_ms.get();
+    }
+}
+
+macro_rules! core_metrics {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One core's counters.
+        #[derive(Default)]
+        pub(crate) struct CoreMetrics {
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+            /// How long acquires that were granted had waited.
+            pub(crate) acquire_wait: Durations,
+            /// How long locks that were released had been held.
+            pub(crate) held: Durations,
+        }
+
+        /// The counters of all cores together.
+        #[derive(Clone, Default)]
+        pub(crate) struct Totals {
+            $(pub(crate) $name: u64,)*
+            pub(crate) acquire_wait: DurationTotals,
+            pub(crate) held: DurationTotals,
+        }
+
+        impl Totals {
+            fn add(&mut self, core: &CoreMetrics) {
+                $(self.$name = self.$name.wrapping_add(core.$name.get());)*
+                self.acquire_wait.add(&core.acquire_wait);
+                self.held.add(&core.held);
+            }
+
+            /// The plain numbers by name.
+            pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+core_metrics! {
+    /// Acquires that came in.
+    acquire_attempts,
+    /// Acquires that were granted, at once or after a wait.
+    acquire_grants,
+    /// Acquires that were refused because somebody holds the key.
+    acquire_refusals,
+    /// Acquires that waited in vain.
+    acquire_timeouts,
+    /// Acquires that were cancelled by their client or with its connection.
+    acquire_cancels,
+    /// Requests that hit a bound.
+    busy_waiters_per_key,
+    busy_waiters,
+    busy_keys,
+    busy_in_flight,
+    busy_shared_holders,
+    busy_sessions,
+    busy_connections,
+    /// Acquires that found no fence to issue.
+    at_ceiling,
+    /// Renewals.
+    renewals,
+    /// Renewals of what was not the caller's, or no longer.
+    renewals_failed,
+    /// Releases.
+    releases,
+    /// Releases of what was not the caller's, or no longer.
+    release_by_non_owner,
+    /// Keep-alives of sessions.
+    keep_alives,
+    /// Requests that were repeated and answered from memory.
+    repeats_answered,
+    /// Requests that made no sense.
+    malformed,
+    /// Connections that were accepted.
+    connections_opened,
+    connections_closed,
+    /// Connections that were cut off because they did not read, or did not finish a frame.
+    connections_too_slow,
+    /// Openings that were refused: wrong token, wrong version, no session.
+    hellos_refused,
+    sessions_opened,
+    sessions_resumed,
+    sessions_ended,
+    bytes_in,
+    bytes_out,
+    /// Batches of requests; the ratio to requests says how well clients pipeline.
+    batches,
+    requests,
+    /// Holds begun: grants that are not re-entries.
+    holds_begun,
+    /// Holds given back by release; lost ones are counted elsewhere.
+    holds_ended,
+    /// Grants that came for a connection that was gone, and were given back.
+    grants_returned,
+}
+
+/// All cores.
+pub(crate) struct Metrics {
+    cores: Box<[CachePadded<CoreMetrics>]>,
+}
+
+impl Metrics {
+    pub(crate) fn new(core_count: usize) -> Self {
+        Metrics {
+            cores: (0..core_count).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    pub(crate) fn core(&self, core: usize) -> &CoreMetrics {
+        &self.cores[core]
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for core in &self.cores {
+            totals.add(core);
+        }
+        totals
+    }
+}

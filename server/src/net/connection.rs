@@ -1,0 +1,287 @@
+//! One connection: read what is there, decide all of it, write once.
+//!
+//! A connection's task owns its socket. Others of the same core (mail, shutdown) append to its out-buffer and ring its
+//! bell. Bounds: the in-buffer holds less than one frame beyond what has been decided; the out-buffer is cut off at
+//! `out_buffer_bytes_max`; a frame that does not complete and a peer that does not read are cut off in time.
+
+use crate::core::Core;
+use crate::host::ConnectionId;
+use crate::net::dispatch::Batch;
+use crate::net::{opening, reply};
+use crate::registry::{Outcomes, Remembered, Session};
+use bytes::{Buf, BytesMut};
+use engine::{Seat, Ticket};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use protocol::{ErrorCode, RequestId};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How much is read at once: some hundreds of requests.
+const READ_BYTES: usize = 32 * 1024;
+
+/// While this much waits to be written, nothing more is read.
+const OUT_BYTES_HIGH: usize = 128 * 1024;
+
+/// An out-buffer that has grown beyond this is given back once it is empty.
+const OUT_BYTES_KEPT: usize = 64 * 1024;
+
+/// How long a connection that was told goodbye may take to hear it.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// What others on the same core may touch.
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) session: Arc<Session>,
+    pub(crate) seat: Rc<RefCell<Seat>>,
+    outcomes: Arc<Mutex<Outcomes>>,
+    /// Acquires that wait, by request id.
+    pub(crate) waits: RefCell<HashMap<u64, Ticket>>,
+    out: RefCell<BytesMut>,
+    bell: Notify,
+    closing: Cell<bool>,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum End {
+    /// The peer closed it.
+    Closed,
+    /// The peer does not keep up.
+    TooSlow(&'static str),
+    Io(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        End::Io(error)
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        session: Arc<Session>,
+        seat: Rc<RefCell<Seat>>,
+        outcomes: Arc<Mutex<Outcomes>>,
+    ) -> Rc<Self> {
+        Rc::new(Connection {
+            id,
+            session,
+            seat,
+            outcomes,
+            waits: RefCell::default(),
+            out: RefCell::default(),
+            bell: Notify::new(),
+            closing: Cell::new(false),
+        })
+    }
+
+    /// Appends to the out-buffer and has it written.
+    pub(crate) fn send(&self, write: impl FnOnce(&mut BytesMut)) {
+        write(&mut self.out.borrow_mut());
+        self.bell.notify_one();
+    }
+
+    /// Says why, then closes.
+    pub(crate) fn close_with(&self, code: ErrorCode, message: &str) {
+        if !self.closing.replace(true) {
+            self.send(|out| reply::error(code, message).append(RequestId::NONE, out));
+        }
+    }
+
+    /// Closes once everything is written.
+    pub(crate) fn close(&self) {
+        self.closing.set(true);
+        self.bell.notify_one();
+    }
+
+    /// Takes a wait off the list. `false`: it is not waited for any more.
+    pub(crate) fn finish_wait(&self, request_id: u64) -> bool {
+        let waited = self.waits.borrow_mut().remove(&request_id).is_some();
+        if waited {
+            self.session.count_waiting(-1);
+        }
+        waited
+    }
+
+    pub(crate) fn start_wait(&self, request_id: u64, ticket: Ticket) {
+        self.session.count_waiting(1);
+        self.waits.borrow_mut().insert(request_id, ticket);
+    }
+
+    pub(crate) fn remember(&self, request_id: u64, outcome: Remembered) {
+        self.outcomes.lock().extend([(request_id, outcome)]);
+    }
+
+    pub(crate) fn remember_all(&self, outcomes: &mut Vec<(u64, Remembered)>) {
+        if !outcomes.is_empty() {
+            self.outcomes.lock().extend(outcomes.drain(..));
+        }
+    }
+}
+
+/// Serves one accepted socket from hello to end.
+pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: SocketAddr) {
+    let mut unread = BytesMut::new();
+    let opened = opening::open(&core, &mut stream, address, &mut unread).await;
+    let Some(connection) = opened else { return };
+    let metrics = core.metrics();
+    let end = converse(&core, &connection, &mut stream, &mut unread).await;
+    leave(&core, &connection);
+    match end {
+        Ok(()) => finish(&mut stream, &[]).await,
+        Err(End::Io(_) | End::Closed) => {}
+        Err(End::TooSlow(why)) => {
+            metrics.connections_too_slow.bump();
+            tracing::info!(%address, client = &*connection.session.client_name, "connection cut off: {why}");
+            say_last(&mut stream, ErrorCode::TOO_SLOW, why).await;
+        }
+    }
+}
+
+/// Reads, decides and writes until somebody ends it. Dropped half-way only when the whole server goes.
+async fn converse(
+    core: &Rc<Core>,
+    connection: &Rc<Connection>,
+    stream: &mut TcpStream,
+    unread: &mut BytesMut,
+) -> Result<(), End> {
+    let config = &core.shared.config;
+    let (mut reader, writer) = stream.split();
+    let mut batch = Batch::new(core.clone(), connection.clone());
+    // When the frame that has begun must be complete, and when the peer must have read something.
+    let mut frame_due: Option<Instant> = None;
+    let mut write_due: Option<Instant> = None;
+    loop {
+        {
+            let mut out = connection.out.borrow_mut();
+            match batch.decide(unread, &mut out) {
+                Ok(decided) => unread.advance(decided),
+                // Where the next frame begins is lost: what was decided before is answered, then why it ends.
+                Err(error) => {
+                    core.metrics().malformed.bump();
+                    unread.clear();
+                    drop(out);
+                    connection.close_with(ErrorCode::MALFORMED, &error.to_string());
+                }
+            }
+        }
+        frame_due = match (unread.is_empty(), frame_due) {
+            (true, _) => None,
+            (false, None) => Some(Instant::now() + config.frame_timeout),
+            (false, due) => due,
+        };
+        let progress = write_some(core, connection, &writer)?;
+        let waiting_bytes = connection.out.borrow().len();
+        if waiting_bytes > config.out_buffer_bytes_max {
+            return Err(End::TooSlow(
+                "its replies pile up because it does not read them",
+            ));
+        }
+        if waiting_bytes == 0 {
+            if connection.closing.get() {
+                return Ok(());
+            }
+            write_due = None;
+        } else if progress || write_due.is_none() {
+            write_due = Some(Instant::now() + config.write_stall_timeout);
+        }
+        let due = [frame_due, write_due].into_iter().flatten().min();
+        let may_read = waiting_bytes < OUT_BYTES_HIGH && !connection.closing.get();
+        if may_read && unread.capacity() - unread.len() < READ_BYTES / 4 {
+            unread.reserve(READ_BYTES);
+        }
+        tokio::select! {
+            biased;
+            read = reader.read_buf(unread), if may_read => {
+                let read_bytes = read?;
+                if read_bytes == 0 {
+                    return Err(End::Closed);
+                }
+                core.metrics().bytes_in.add(read_bytes as u64);
+            }
+            () = connection.bell.notified() => {}
+            writable = writer.writable(), if waiting_bytes > 0 => writable?,
+            () = sleep_until(due) => {
+                return Err(End::TooSlow(match frame_due {
+                    Some(frame_due) if Some(frame_due) == due => "a frame did not complete in time",
+                    _ => "it does not read its replies",
+                }));
+            }
+        }
+    }
+}
+
+/// Writes as much as the socket takes. `true`: it took something.
+fn write_some(core: &Core, connection: &Connection, writer: &WriteHalf<'_>) -> Result<bool, End> {
+    let mut out = connection.out.borrow_mut();
+    let mut progress = false;
+    while !out.is_empty() {
+        match writer.try_write(&out) {
+            Ok(0) => return Err(End::Closed),
+            Ok(written) => {
+                out.advance(written);
+                core.metrics().bytes_out.add(written as u64);
+                progress = true;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if out.is_empty() && out.capacity() > OUT_BYTES_KEPT {
+        *out = BytesMut::new();
+    }
+    Ok(progress)
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Takes a connection out of everything: its waits are cancelled, its locks live on.
+fn leave(core: &Core, connection: &Connection) {
+    core.remove(connection.id);
+    connection.session.detach(connection.id);
+    let now = core.shared.clock.now();
+    let waits: Vec<(u64, Ticket)> = connection.waits.borrow_mut().drain().collect();
+    for (_, ticket) in waits {
+        connection.session.count_waiting(-1);
+        // One that is not waiting any more was granted, and the grant is in our mailbox: `Core` gives it back.
+        core.shared.engine.cancel(ticket, now);
+        core.metrics().acquire_cancels.bump();
+    }
+}
+
+/// Tells a peer why it is cut off, as far as it listens, and closes in a way that lets it hear.
+pub(crate) async fn say_last(stream: &mut TcpStream, code: ErrorCode, message: &str) {
+    let mut out = BytesMut::new();
+    reply::error(code, message).append(RequestId::NONE, &mut out);
+    finish(stream, &out).await;
+}
+
+/// Writes the last bytes, then waits a moment for the peer to close: closing at once with unread input would reset the
+/// connection and take our last words with it.
+pub(crate) async fn finish(stream: &mut TcpStream, last: &[u8]) {
+    let farewell = async {
+        stream.write_all(last).await?;
+        stream.shutdown().await?;
+        let mut ignored = [0; 1024];
+        while stream.read(&mut ignored).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // Whether it was heard changes nothing for us.
+    let _ = tokio::time::timeout(LINGER, farewell).await;
+}

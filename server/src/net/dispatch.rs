@@ -1,0 +1,482 @@
+//! From a request to the engine and back: a batch of frames is decided in one go, every reply appended to one buffer.
+
+use crate::core::Core;
+use crate::host::Waiter;
+use crate::net::connection::Connection;
+use crate::net::{inspect, reply};
+use crate::registry::Remembered;
+use bytes::BytesMut;
+use engine::{Downgrade, Key, Limit, Outcome, Release, Renewal, Seat, Span, Tick};
+use protocol::{
+    Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
+    RequestId, UnavailableReason, limits,
+};
+use std::rc::Rc;
+use std::sync::Arc;
+
+// What the decoder lets through, the engine takes.
+const _: () = assert!(limits::KEY_BYTES_MAX <= engine::KEY_BYTES_MAX);
+const _: () = assert!(limits::METADATA_BYTES_MAX <= engine::NOTE_BYTES_MAX);
+const _: () = assert!(
+    limits::TTL_MS_MAX as u64 <= engine::TTL_MS_MAX
+        && limits::WAIT_MS_MAX as u64 <= engine::WAIT_MS_MAX
+);
+
+/// Decides the requests of one connection.
+pub(crate) struct Batch {
+    core: Rc<Core>,
+    connection: Rc<Connection>,
+    /// Outcomes of this batch that are worth remembering; empty between batches.
+    outcomes: Vec<(u64, Remembered)>,
+}
+
+impl Batch {
+    pub(crate) fn new(core: Rc<Core>, connection: Rc<Connection>) -> Self {
+        Batch {
+            core,
+            connection,
+            outcomes: Vec::new(),
+        }
+    }
+
+    /// Decides every complete frame in `bytes` and appends the replies. Returns how many bytes were used. The error is of
+    /// the kind after which the stream cannot be read on.
+    pub(crate) fn decide(
+        &mut self,
+        bytes: &[u8],
+        out: &mut BytesMut,
+    ) -> Result<usize, DecodeError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut unread = bytes;
+        let now = self.core.shared.clock.now();
+        let shared = self.core.shared.clone();
+        let _batch = shared.engine.batch();
+        let seat = self.connection.seat.clone();
+        let mut seat = seat.borrow_mut();
+        let mut requests = 0;
+        // Any sign of life keeps the session alive, but not every one costs a write.
+        if self.connection.session.wants_keeping(now) {
+            shared.engine.keep_alive(
+                self.connection.session.id,
+                u64::from(self.connection.session.ttl_ms),
+                now,
+            );
+        }
+        let result = loop {
+            match Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX) {
+                Ok(Some(frame)) => {
+                    requests += 1;
+                    self.decide_one(&frame, &mut seat, now, out);
+                }
+                Ok(None) => break Ok(bytes.len() - unread.len()),
+                Err(error) => break Err(error),
+            }
+        };
+        let metrics = self.core.metrics();
+        metrics.batches.bump();
+        metrics.requests.add(requests);
+        // Before anything of this is written: a reply that is lost on the way must be found when it is asked for again.
+        self.connection.remember_all(&mut self.outcomes);
+        result
+    }
+
+    fn decide_one(&mut self, frame: &Frame<'_>, seat: &mut Seat, now: Tick, out: &mut BytesMut) {
+        let id = frame.request_id;
+        let request = match Request::decode(frame) {
+            Ok(request) => request,
+            Err(error) => {
+                self.core.metrics().malformed.bump();
+                return reply::error(ErrorCode::MALFORMED, &error.to_string()).append(id, out);
+            }
+        };
+        if frame.is_repeated()
+            && let Some(remembered) = self.connection.session.remembered(id.get())
+        {
+            self.core.metrics().repeats_answered.bump();
+            return again(remembered, now).append(id, out);
+        }
+        let shared = &self.core.shared;
+        match request {
+            Request::Acquire(acquire) => self.acquire(id, &acquire, seat, now, out),
+            Request::Renew { key, fence, lease } => {
+                self.renew(id, key, fence, lease, seat, now, out)
+            }
+            Request::Release { key, fence } => self.release(id, key, fence, seat, now, out),
+            Request::Downgrade { key, fence } => self.downgrade(id, key, fence, seat, now, out),
+            Request::Cancel { acquire_id } => self.cancel(id, acquire_id, now, out),
+            Request::KeepAlive => self.keep_alive(id, now, out),
+            Request::Ping => Reply::Pong.append(id, out),
+            Request::Query { key } => {
+                inspect::query(shared, engine_key(key), seat.session(), now, id, out)
+            }
+            Request::List {
+                prefix,
+                cursor,
+                limit,
+            } => {
+                inspect::list(
+                    shared,
+                    prefix.as_bytes(),
+                    cursor,
+                    limit,
+                    seat.session(),
+                    now,
+                    id,
+                    out,
+                );
+            }
+            Request::Sessions { cursor, limit } => {
+                inspect::sessions(shared, cursor, limit, now, id, out)
+            }
+            Request::Stats => inspect::stats(shared, id, out),
+            Request::ForceRelease { key, fence } => self.force_release(id, key, fence, now, out),
+            Request::Goodbye => {
+                shared.end_session(seat.session());
+                Reply::Bye.append(id, out);
+                self.connection.close();
+            }
+            // A server that forgets nobody's locks at a restart has nothing to be reclaimed; one that kept none says so.
+            Request::Reclaim(_) => Reply::NotHeld {
+                reason: NotHeldReason::UNSPECIFIED,
+            }
+            .append(id, out),
+            Request::Hello(_) => {
+                reply::error(
+                    ErrorCode::OUT_OF_TURN,
+                    "this connection has said hello already",
+                )
+                .append(id, out);
+            }
+            Request::Unknown { op } => {
+                self.core.metrics().malformed.bump();
+                let message = format!("this server does not know operation {op:#04x}");
+                reply::error(ErrorCode::UNKNOWN_OP, &message).append(id, out);
+            }
+        }
+    }
+
+    #[inline]
+    fn acquire(
+        &mut self,
+        id: RequestId,
+        acquire: &Acquire<'_>,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let shared = &self.core.shared;
+        let metrics = self.core.metrics();
+        metrics.acquire_attempts.bump();
+        let request = engine::Acquire {
+            key: engine_key(acquire.key),
+            mode: match acquire.mode {
+                protocol::Mode::Exclusive => engine::Mode::Exclusive,
+                protocol::Mode::Shared => engine::Mode::Shared,
+            },
+            span: span(acquire.lease),
+            reentrant: acquire.is_reentrant,
+            note: acquire.metadata.as_bytes(),
+        };
+        let mut outcome = shared.engine.acquire(seat, &request, now);
+        // Most acquires are granted at once, so a waiter is only made for one that is not.
+        if acquire.wait_ms > 0
+            && matches!(
+                outcome,
+                Outcome::Held(_) | Outcome::UpgradeRefused(_) | Outcome::AtCeiling
+            )
+        {
+            if self.connection.waits.borrow().len() >= shared.config.in_flight_max as usize {
+                metrics.busy_in_flight.bump();
+                return Reply::Busy {
+                    bound: BusyBound::IN_FLIGHT,
+                    retry_after_ms: 0,
+                }
+                .append(id, out);
+            }
+            let waiter = Waiter {
+                connection: self.connection.id,
+                session: seat.session(),
+                request_id: id.get(),
+                key: acquire.key.as_bytes().into(),
+                trace_id: (!acquire.trace_id.as_str().is_empty())
+                    .then(|| Arc::from(acquire.trace_id.as_str())),
+                asked: now,
+            };
+            outcome = shared.engine.acquire_or_wait(
+                seat,
+                &request,
+                u64::from(acquire.wait_ms),
+                waiter,
+                now,
+            );
+        }
+        match outcome {
+            Outcome::Granted(grant) => {
+                metrics.acquire_grants.bump();
+                metrics.acquire_wait.record(0);
+                if grant.count == 1 {
+                    metrics.holds_begun.bump();
+                    self.connection.session.count_held(self.core.id, 1);
+                }
+                self.outcomes.push((id.get(), Remembered::Granted(grant)));
+                reply::granted(&grant, now).append(id, out);
+            }
+            Outcome::Queued { ticket, .. } => self.connection.start_wait(id.get(), ticket),
+            Outcome::Held(holder) | Outcome::UpgradeRefused(holder) => {
+                metrics.acquire_refusals.bump();
+                reply::with_holder(shared, &holder, seat.session(), now, |contention| {
+                    Reply::Refused(contention).append(id, out);
+                });
+            }
+            Outcome::Busy(limit) => {
+                let counter = match limit {
+                    Limit::Keys => &metrics.busy_keys,
+                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
+                    Limit::Waiters => &metrics.busy_waiters,
+                    Limit::SharedHolders => &metrics.busy_shared_holders,
+                    Limit::Sessions => &metrics.busy_sessions,
+                };
+                counter.bump();
+                reply::busy(limit).append(id, out);
+            }
+            Outcome::AtCeiling => {
+                metrics.at_ceiling.bump();
+                Reply::Unavailable {
+                    reason: UnavailableReason::AT_CEILING,
+                    retry_after_ms: 1,
+                }
+                .append(id, out);
+            }
+            Outcome::SessionEnded => session_ended().append(id, out),
+            Outcome::Invalid(invalid) => {
+                metrics.malformed.bump();
+                reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
+            }
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request taken apart, plus the four things every verb needs"
+    )]
+    fn renew(
+        &self,
+        id: RequestId,
+        key: protocol::Key<'_>,
+        fence: Fence,
+        lease: Lease,
+        seat: &Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let metrics = self.core.metrics();
+        metrics.renewals.bump();
+        let outcome = match engine_fence(fence) {
+            Some(fence) => self.core.shared.engine.renew(
+                seat,
+                engine_key(key),
+                fence,
+                self.renewal_ms(lease),
+                now,
+            ),
+            None => Renewal::NotHeld(engine::NotHeld::OtherFence),
+        };
+        match outcome {
+            Renewal::Renewed { until } => Reply::Renewed {
+                ttl_ms: reply::remaining_ms(until, now),
+            }
+            .append(id, out),
+            Renewal::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
+            Renewal::NotHeld(why) => {
+                metrics.renewals_failed.bump();
+                reply::not_held(why).append(id, out);
+            }
+            Renewal::Invalid(invalid) => {
+                reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out)
+            }
+        }
+    }
+
+    /// A lease that lives by its session is renewed by keeping the session alive; a timed one for as long as that.
+    fn renewal_ms(&self, lease: Lease) -> u64 {
+        match lease {
+            Lease::Ttl { ttl_ms } => u64::from(ttl_ms),
+            Lease::Session => u64::from(self.connection.session.ttl_ms),
+        }
+    }
+
+    #[inline]
+    fn release(
+        &mut self,
+        id: RequestId,
+        key: protocol::Key<'_>,
+        fence: Fence,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let metrics = self.core.metrics();
+        let outcome = match engine_fence(fence) {
+            Some(fence) => self
+                .core
+                .shared
+                .engine
+                .release(seat, engine_key(key), fence, now),
+            None => Release::NotHeld(engine::NotHeld::OtherFence),
+        };
+        match outcome {
+            Release::Released { count } => {
+                metrics.releases.bump();
+                if count == 0 {
+                    metrics.holds_ended.bump();
+                    self.connection.session.count_held(self.core.id, -1);
+                }
+                self.outcomes
+                    .push((id.get(), Remembered::Released { count }));
+                Reply::Released {
+                    remaining_count: count,
+                }
+                .append(id, out);
+            }
+            Release::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
+            Release::NotHeld(why) => {
+                metrics.release_by_non_owner.bump();
+                reply::not_held(why).append(id, out);
+            }
+        }
+    }
+
+    fn downgrade(
+        &mut self,
+        id: RequestId,
+        key: protocol::Key<'_>,
+        fence: Fence,
+        seat: &Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let engine = &self.core.shared.engine;
+        let Some(engine_fence) = engine_fence(fence) else {
+            return reply::not_held(engine::NotHeld::OtherFence).append(id, out);
+        };
+        match engine.downgrade(seat, engine_key(key), engine_fence, now) {
+            Downgrade::Downgraded => {
+                let state = engine.query(engine_key(key), now);
+                let holder = state.and_then(|state| {
+                    state
+                        .holders
+                        .into_iter()
+                        .find(|holder| holder.fence == engine_fence)
+                });
+                let (ttl_ms, hold_count) = holder.map_or((0, 1), |holder| {
+                    (reply::remaining_ms(holder.until, now), holder.count)
+                });
+                Reply::Granted {
+                    fence,
+                    ttl_ms,
+                    hold_count,
+                }
+                .append(id, out);
+            }
+            Downgrade::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
+            Downgrade::NotHeld(why) => reply::not_held(why).append(id, out),
+        }
+    }
+
+    fn cancel(&self, id: RequestId, acquire_id: RequestId, now: Tick, out: &mut BytesMut) {
+        let ticket = self
+            .connection
+            .waits
+            .borrow()
+            .get(&acquire_id.get())
+            .copied();
+        let cancelled = ticket
+            .and_then(|ticket| self.core.shared.engine.cancel(ticket, now))
+            .is_some();
+        if cancelled {
+            self.connection.finish_wait(acquire_id.get());
+            self.core.metrics().acquire_cancels.bump();
+            // Every request is answered once: first the acquire, then the request that ended it.
+            Reply::Cancelled.append(acquire_id, out);
+            Reply::Cancelled.append(id, out);
+        } else {
+            // Its grant or its timeout is in our mailbox, or it was answered long ago.
+            Reply::NotWaiting.append(id, out);
+        }
+    }
+
+    fn keep_alive(&self, id: RequestId, now: Tick, out: &mut BytesMut) {
+        self.core.metrics().keep_alives.bump();
+        let session = &self.connection.session;
+        match self
+            .core
+            .shared
+            .engine
+            .keep_alive(session.id, u64::from(session.ttl_ms), now)
+        {
+            Some(until) => Reply::KeptAlive {
+                ttl_ms: reply::remaining_ms(until, now),
+            }
+            .append(id, out),
+            None => session_ended().append(id, out),
+        }
+    }
+
+    fn force_release(
+        &self,
+        id: RequestId,
+        key: protocol::Key<'_>,
+        fence: Fence,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let engine = &self.core.shared.engine;
+        let taken = engine_fence(fence)
+            .is_some_and(|fence| engine.force_release(engine_key(key), fence, now));
+        if taken {
+            tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
+                by = &*self.connection.session.client_name, "lock taken away by force");
+            Reply::Released { remaining_count: 0 }.append(id, out);
+        } else {
+            Reply::NotHeld {
+                reason: NotHeldReason::OTHER_FENCE,
+            }
+            .append(id, out);
+        }
+    }
+}
+
+fn session_ended() -> Reply<'static> {
+    reply::error(
+        ErrorCode::SESSION_ENDED,
+        "the session has ended; open a new one",
+    )
+}
+
+/// The answer to a request that has taken effect before.
+fn again(remembered: Remembered, now: Tick) -> Reply<'static> {
+    match remembered {
+        Remembered::Granted(grant) => reply::granted(&grant, now),
+        Remembered::Released { count } => Reply::Released {
+            remaining_count: count,
+        },
+    }
+}
+
+fn engine_key(key: protocol::Key<'_>) -> Key<'_> {
+    Key::new(key.as_bytes()).expect("the decoder lets nothing longer through")
+}
+
+/// A fence beyond all that can be granted is nobody's.
+fn engine_fence(fence: Fence) -> Option<engine::Fence> {
+    engine::Fence::new(fence.get())
+}
+
+fn span(lease: Lease) -> Span {
+    match lease {
+        Lease::Ttl { ttl_ms } => Span::Ms(u64::from(ttl_ms)),
+        Lease::Session => Span::Session,
+    }
+}

@@ -1,0 +1,173 @@
+//! Requests that look and change nothing: for clients who want to know, and for operators.
+
+use crate::net::reply;
+use crate::shared::Shared;
+use crate::stats;
+use bytes::BytesMut;
+use engine::{Key, SessionId, Tick};
+use protocol::{
+    Address, ClientName, Contention, Cursor, Fence, LockEntry, Records, Reply, RequestId,
+    SessionEntry, StatEntry, StatName, limits,
+};
+
+pub(crate) fn query(
+    shared: &Shared,
+    key: Key<'_>,
+    you: SessionId,
+    now: Tick,
+    id: RequestId,
+    out: &mut BytesMut,
+) {
+    let Some(state) = shared.engine.query(key, now) else {
+        let holders = Records::new(&[]).expect("none is not too many");
+        return Reply::QueryResult {
+            last_fence: None,
+            holder_count: 0,
+            queue_length: 0,
+            holders,
+        }
+        .append(id, out);
+    };
+    let shown: Vec<_> = state
+        .holders
+        .iter()
+        .take(usize::from(limits::HOLDERS_MAX))
+        .collect();
+    let sessions: Vec<_> = shown
+        .iter()
+        .map(|holder| holder.owner.and_then(|owner| shared.registry().find(owner)))
+        .collect();
+    let holders: Vec<_> = shown
+        .iter()
+        .zip(&sessions)
+        .filter_map(|(holder, session)| {
+            let name = session.as_ref().map_or("", |session| &session.client_name);
+            reply::wire_holder(holder, name, you, now)
+        })
+        .collect();
+    let reply = Reply::QueryResult {
+        last_fence: Fence::new(state.fence.get()),
+        holder_count: state.holders.len() as u32,
+        queue_length: state.queue_length,
+        holders: Records::new(&holders).expect("taken up to the limit"),
+    };
+    reply.append(id, out);
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a request taken apart, plus what every verb needs"
+)]
+pub(crate) fn list(
+    shared: &Shared,
+    prefix: &[u8],
+    cursor: Cursor<'_>,
+    limit: u16,
+    you: SessionId,
+    now: Tick,
+    id: RequestId,
+    out: &mut BytesMut,
+) {
+    let limit = page_limit(limit, limits::LIST_PAGE_MAX);
+    let from = cursor.as_bytes().try_into().map_or(0, u32::from_le_bytes);
+    let page = shared
+        .engine
+        .list(prefix, engine::Cursor::from_bits(from), limit, now);
+    let owner = |state: &engine::KeyState| state.holders.first().and_then(|holder| holder.owner);
+    let sessions: Vec<_> = page
+        .keys
+        .iter()
+        .map(|(_, state)| owner(state).and_then(|owner| shared.registry().find(owner)))
+        .collect();
+    let entries: Vec<_> = page
+        .keys
+        .iter()
+        .zip(&sessions)
+        .filter_map(|((key, state), session)| {
+            let name = session.as_ref().map_or("", |session| &session.client_name);
+            Some(LockEntry {
+                key: protocol::Key::new(key).ok()?,
+                contention: Contention {
+                    holder_count: state.holders.len() as u32,
+                    queue_length: state.queue_length,
+                    holder: state
+                        .holders
+                        .first()
+                        .and_then(|holder| reply::wire_holder(holder, name, you, now)),
+                },
+            })
+        })
+        .collect();
+    let next = page.next.map(|next| next.bits().to_le_bytes());
+    let next = next.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+    let reply = Reply::ListPage {
+        next: Cursor::new(next).expect("four bytes are a cursor"),
+        entries: Records::new(&entries).expect("asked for up to the limit"),
+    };
+    reply.append(id, out);
+}
+
+pub(crate) fn sessions(
+    shared: &Shared,
+    cursor: Cursor<'_>,
+    limit: u16,
+    now: Tick,
+    id: RequestId,
+    out: &mut BytesMut,
+) {
+    let limit = page_limit(limit, limits::SESSIONS_PAGE_MAX);
+    let after = cursor.as_bytes().try_into().map_or(0, u64::from_le_bytes);
+    let page = shared.registry().page(after, limit);
+    let addresses: Vec<String> = page
+        .iter()
+        .map(|session| {
+            session
+                .address()
+                .map_or(String::new(), |address| address.to_string())
+        })
+        .collect();
+    let entries: Vec<_> = page
+        .iter()
+        .zip(&addresses)
+        .map(|(session, address)| SessionEntry {
+            session_id: protocol::SessionId::new(session.id.get()),
+            age_ms: session.opened.ms_until(now),
+            ttl_ms: session.ttl_ms,
+            remaining_ms: reply::remaining_ms(shared.engine.session_deadline(session.id), now),
+            connection_count: session.connections().len() as u32,
+            lock_count: session.held(),
+            waiter_count: session.waiting(),
+            client_name: ClientName::clipped(&session.client_name),
+            address: Address::clipped(address),
+        })
+        .collect();
+    let next = (page.len() == limit)
+        .then(|| page.last().map(|session| session.id.get().to_le_bytes()))
+        .flatten();
+    let next = next.as_ref().map_or(&[][..], |bytes| &bytes[..]);
+    let reply = Reply::SessionsPage {
+        next: Cursor::new(next).expect("eight bytes are a cursor"),
+        entries: Records::new(&entries).expect("asked for up to the limit"),
+    };
+    reply.append(id, out);
+}
+
+pub(crate) fn stats(shared: &Shared, id: RequestId, out: &mut BytesMut) {
+    let numbers = stats::collect(shared);
+    let entries: Vec<_> = numbers
+        .iter()
+        .take(usize::from(limits::STATS_MAX))
+        .map(|(name, value)| StatEntry {
+            name: StatName::clipped(name),
+            value: *value,
+        })
+        .collect();
+    Reply::Stats {
+        entries: Records::new(&entries).expect("taken up to the limit"),
+    }
+    .append(id, out);
+}
+
+fn page_limit(asked: u16, most: u16) -> usize {
+    usize::from(if asked == 0 { most } else { asked.min(most) })
+}

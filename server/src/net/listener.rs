@@ -1,0 +1,82 @@
+//! Listeners: one per core on the same port, so that the kernel spreads connections and no core hands sockets to another.
+
+use crate::core::Core;
+use crate::net::connection;
+use crate::net::opening;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// How many connections may stand in the kernel's queue.
+const BACKLOG: i32 = 4096;
+
+/// How long to wait after an accept failed for want of file descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Binds one listener per core. With port 0 the first one gets a free port and the others the same.
+pub(crate) fn bind_all(
+    address: SocketAddr,
+    count: usize,
+) -> io::Result<Vec<std::net::TcpListener>> {
+    let mut listeners: Vec<std::net::TcpListener> = Vec::with_capacity(count);
+    let mut address = address;
+    for _ in 0..count {
+        let listener = bind(address)?;
+        address = listener.local_addr()?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts until the server stops.
+pub(crate) async fn accept(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => admit(&core, stream, address),
+            Err(error) => {
+                // Mostly: out of file descriptors. The connections that there are go on.
+                tracing::warn!("accept failed: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(core: &Rc<Core>, stream: TcpStream, address: SocketAddr) {
+    let shared = core.shared.clone();
+    // Replies are whole batches already; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    core.metrics().connections_opened.bump();
+    let is_full =
+        shared.connections.fetch_add(1, Ordering::AcqRel) >= shared.config.connections_max as usize;
+    let core = core.clone();
+    tokio::task::spawn_local(async move {
+        if is_full {
+            core.metrics().busy_connections.bump();
+            opening::turn_away(stream, shared.config.connections_max).await;
+        } else {
+            connection::serve(core.clone(), stream, address).await;
+        }
+        shared.connections.fetch_sub(1, Ordering::AcqRel);
+        core.metrics().connections_closed.bump();
+    });
+}

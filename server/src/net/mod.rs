@@ -1,0 +1,9 @@
+//! The network: listeners, connections, and the way from a request to the engine and back.
+
+pub(crate) mod connection;
+mod dispatch;
+mod inspect;
+pub(crate) mod listener;
+mod opening;
+pub(crate) mod reply;
+pub(crate) mod stopping;

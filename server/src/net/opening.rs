@@ -1,0 +1,252 @@
+//! The opening of a connection: a hello in time, a token if one is needed, a session. Until then a peer costs one small
+//! buffer.
+
+use crate::core::Core;
+use crate::host::Mail;
+use crate::net::connection::{self, Connection};
+use crate::registry::{REMEMBERED_MAX, Session};
+use bytes::{Buf, BytesMut};
+use engine::SessionId;
+use protocol::{
+    DecodeError, ErrorCode, Frame, Hello, Message, Opening, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
+    Reply, Request, RequestId, ServerName, SessionKey, Welcome, limits,
+};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+/// Why a peer was not let in.
+struct Refusal {
+    code: ErrorCode,
+    message: String,
+}
+
+impl Refusal {
+    fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Refusal {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// Does the opening. `None`: the peer was told why not, and is gone. What came behind the hello stays in `unread`.
+pub(crate) async fn open(
+    core: &Rc<Core>,
+    stream: &mut TcpStream,
+    address: SocketAddr,
+    unread: &mut BytesMut,
+) -> Option<Rc<Connection>> {
+    let heard = tokio::time::timeout(core.shared.config.hello_timeout, hear(stream, unread)).await;
+    let result = match heard {
+        Ok(Ok(Some(frame_bytes))) => {
+            let result = admit(core, &unread[..frame_bytes], address);
+            unread.advance(frame_bytes);
+            result
+        }
+        // It went without a word.
+        Ok(Ok(None)) => return None,
+        Ok(Err(refusal)) => Err((RequestId::NONE, refusal)),
+        Err(_) => Err((
+            RequestId::NONE,
+            Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time"),
+        )),
+    };
+    match result {
+        Ok(connection) => Some(connection),
+        Err((request_id, refusal)) => {
+            core.metrics().hellos_refused.bump();
+            tracing::info!(%address, code = %refusal.code, "hello refused: {}", refusal.message);
+            let mut out = BytesMut::new();
+            let reply = Reply::HelloRefused {
+                code: refusal.code,
+                version_min: PROTOCOL_VERSION_MIN,
+                version_max: PROTOCOL_VERSION,
+                message: Message::clipped(&refusal.message),
+            };
+            reply.append(request_id, &mut out);
+            connection::finish(stream, &out).await;
+            None
+        }
+    }
+}
+
+/// Reads until one frame is there. Returns its size; `None` at the end of the stream.
+async fn hear(stream: &mut TcpStream, unread: &mut BytesMut) -> Result<Option<usize>, Refusal> {
+    unread.reserve(limits::HELLO_FRAME_BYTES_MAX as usize);
+    loop {
+        let mut rest = &unread[..];
+        let before = rest.len();
+        match Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX) {
+            Ok(Some(_)) => return Ok(Some(before - rest.len())),
+            Ok(None) => {}
+            Err(error) => return Err(Refusal::new(ErrorCode::MALFORMED, error.to_string())),
+        }
+        // The buffer never grows: a hello fits, and a longer frame was refused by its length alone.
+        let mut limited =
+            (&mut *stream).take((limits::HELLO_FRAME_BYTES_MAX as usize - unread.len()) as u64);
+        match limited.read_buf(unread).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Decides about a hello, and puts the welcome into the new connection's out-buffer.
+fn admit(
+    core: &Rc<Core>,
+    frame: &[u8],
+    address: SocketAddr,
+) -> Result<Rc<Connection>, (RequestId, Refusal)> {
+    let mut rest = frame;
+    let split = Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX);
+    let frame = split.ok().flatten().expect("it was split a moment ago");
+    let request_id = frame.request_id;
+    let refuse = |refusal| (request_id, refusal);
+    let hello = match Request::decode(&frame) {
+        Ok(Request::Hello(hello)) => hello,
+        Ok(_) => {
+            let refusal = Refusal::new(
+                ErrorCode::OUT_OF_TURN,
+                "the first request on a connection is Hello",
+            );
+            return Err(refuse(refusal));
+        }
+        Err(error @ DecodeError::BadMagic { .. }) => {
+            return Err(refuse(Refusal::new(
+                ErrorCode::MALFORMED,
+                format!("not a Fencepost client: {error}"),
+            )));
+        }
+        Err(error) => {
+            return Err(refuse(Refusal::new(
+                ErrorCode::MALFORMED,
+                error.to_string(),
+            )));
+        }
+    };
+    let version =
+        protocol::choose_version(hello.version_min, hello.version_max).ok_or_else(|| {
+            refuse(Refusal::new(
+                ErrorCode::UNSUPPORTED_VERSION,
+                format!("this server speaks versions {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"),
+            ))
+        })?;
+    if !core.shared.tokens.accepts(hello.token.as_bytes()) {
+        return Err(refuse(Refusal::new(
+            ErrorCode::UNAUTHENTICATED,
+            "this server needs a token, and not this one",
+        )));
+    }
+    let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
+    let connection = core.insert(|id| {
+        let outcomes = session.attach(id, address);
+        Connection::new(id, session.clone(), core.seat(session.id), outcomes)
+    });
+    let config = &core.shared.config;
+    let welcome = Welcome {
+        version,
+        is_resumed,
+        session: SessionKey {
+            session_id: protocol::SessionId::new(session.id.get()),
+            secret: session.secret,
+        },
+        session_ttl_ms: session.ttl_ms,
+        frame_bytes_max: limits::REQUEST_FRAME_BYTES_MAX,
+        in_flight_max: config.in_flight_max,
+        remembered_max: REMEMBERED_MAX as u32,
+        server_name: ServerName::clipped(concat!("fencepost ", env!("CARGO_PKG_VERSION"))),
+        grace_ms: None,
+    };
+    connection.send(|out| Reply::Welcome(welcome).append(request_id, out));
+    Ok(connection)
+}
+
+fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool), Refusal> {
+    let shared = &core.shared;
+    let now = shared.clock.now();
+    let live = |key: &SessionKey| {
+        let session = shared
+            .registry()
+            .find(SessionId::from_bits(key.session_id.get()))?;
+        // The secret is compared whether or not the session lives, in a time that does not depend on its bytes.
+        let is_known = session.secret == key.secret;
+        (is_known && !session.is_ending() && shared.engine.is_open(session.id, now))
+            .then_some(session)
+    };
+    match &hello.opening {
+        Opening::Join(key) => match live(key) {
+            Some(session) => {
+                shared
+                    .engine
+                    .keep_alive(session.id, u64::from(session.ttl_ms), now);
+                Ok((session, true))
+            }
+            None => Err(Refusal::new(
+                ErrorCode::SESSION_UNKNOWN,
+                "there is no such session to join",
+            )),
+        },
+        Opening::Resume(key) => match live(key) {
+            Some(session) => {
+                // Whatever connections it had are dead as far as its client knows. Those that look alive to us are told
+                // to go: what they still do must not come behind what the new one repeats.
+                for connection in session.connections() {
+                    shared
+                        .engine
+                        .host()
+                        .post(connection)
+                        .send(Mail::Superseded { connection });
+                }
+                shared
+                    .engine
+                    .keep_alive(session.id, u64::from(session.ttl_ms), now);
+                core.metrics().sessions_resumed.bump();
+                Ok((session, true))
+            }
+            None => new_session(core, hello).map(|session| (session, false)),
+        },
+        Opening::New => new_session(core, hello).map(|session| (session, false)),
+    }
+}
+
+fn new_session(core: &Core, hello: &Hello<'_>) -> Result<Arc<Session>, Refusal> {
+    let shared = &core.shared;
+    let ttl_ms = match hello.session_ttl_ms {
+        0 => shared.config.session_ttl.as_millis() as u32,
+        ttl_ms => ttl_ms.max(SESSION_TTL_MS_MIN),
+    };
+    match shared.open_session(hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
+        Some(session) => {
+            core.metrics().sessions_opened.bump();
+            Ok(session)
+        }
+        None => {
+            core.metrics().busy_sessions.bump();
+            let message = format!(
+                "there are {} sessions already, the limit",
+                shared.config.sessions_max
+            );
+            Err(Refusal::new(ErrorCode::AT_CAPACITY, message))
+        }
+    }
+}
+
+/// A session that lives shorter than this would be lost to any hiccup of the network.
+const SESSION_TTL_MS_MIN: u32 = 100;
+
+/// Tells a peer that there are too many already.
+pub(crate) async fn turn_away(mut stream: TcpStream, connections_max: u32) {
+    let mut out = BytesMut::new();
+    let message = format!("there are {connections_max} connections already, the limit");
+    let reply = Reply::HelloRefused {
+        code: ErrorCode::AT_CAPACITY,
+        version_min: PROTOCOL_VERSION_MIN,
+        version_max: PROTOCOL_VERSION,
+        message: Message::clipped(&message),
+    };
+    reply.append(RequestId::NONE, &mut out);
+    connection::finish(&mut stream, &out).await;
+}

@@ -1,0 +1,123 @@
+//! The engine's answers in the words of the wire.
+
+use crate::shared::Shared;
+use engine::{Grant, Holder, KeyState, Limit, Mode, NotHeld, SessionId, Tick};
+use protocol::{
+    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, NotHeldReason, Reply,
+};
+
+/// An error, its sentence clipped to what the wire allows.
+pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {
+    Reply::Error {
+        code,
+        message: Message::clipped(message),
+    }
+}
+
+pub(crate) fn granted(grant: &Grant, now: Tick) -> Reply<'static> {
+    Reply::Granted {
+        fence: wire_fence(grant.fence),
+        ttl_ms: remaining_ms(grant.until, now),
+        hold_count: grant.count,
+    }
+}
+
+pub(crate) fn not_held(why: NotHeld) -> Reply<'static> {
+    let reason = match why {
+        NotHeld::Free => NotHeldReason::NEVER,
+        NotHeld::Expired | NotHeld::SessionEnded => NotHeldReason::EXPIRED,
+        NotHeld::OtherFence => NotHeldReason::OTHER_FENCE,
+        NotHeld::OtherOwner => NotHeldReason::OTHER_OWNER,
+    };
+    Reply::NotHeld { reason }
+}
+
+pub(crate) fn busy(limit: Limit) -> Reply<'static> {
+    let bound = match limit {
+        Limit::Keys => BusyBound::KEYS,
+        Limit::WaitersPerKey => BusyBound::WAITERS_PER_KEY,
+        Limit::Waiters => BusyBound::WAITERS_TOTAL,
+        Limit::SharedHolders => BusyBound::SHARED_HOLDERS,
+        Limit::Sessions => BusyBound::LOAD,
+    };
+    Reply::Busy {
+        bound,
+        retry_after_ms: 0,
+    }
+}
+
+pub(crate) fn remaining_ms(until: Tick, now: Tick) -> u32 {
+    u32::try_from(now.ms_until(until)).unwrap_or(u32::MAX)
+}
+
+/// Fences on the wire are never zero, and no grant has that one.
+pub(crate) fn wire_fence(fence: engine::Fence) -> Fence {
+    Fence::new(fence.get()).expect("a granted fence is above zero")
+}
+
+/// Builds what stands between a client and a lock, from what the engine says of the key, and hands it to `write`: it
+/// borrows the holder's name from the registry.
+pub(crate) fn with_contention(
+    shared: &Shared,
+    state: Option<&KeyState>,
+    you: SessionId,
+    now: Tick,
+    write: impl FnOnce(Contention<'_>),
+) {
+    let Some(state) = state else {
+        return write(Contention {
+            holder_count: 0,
+            queue_length: 0,
+            holder: None,
+        });
+    };
+    match state.holders.first() {
+        Some(holder) => with_holder(shared, holder, you, now, write),
+        None => write(Contention {
+            holder_count: 0,
+            queue_length: state.queue_length,
+            holder: None,
+        }),
+    }
+}
+
+/// As above, from the holder that a refusal names.
+pub(crate) fn with_holder(
+    shared: &Shared,
+    holder: &Holder,
+    you: SessionId,
+    now: Tick,
+    write: impl FnOnce(Contention<'_>),
+) {
+    let session = holder.owner.and_then(|owner| shared.registry().find(owner));
+    let name = session.as_ref().map_or("", |session| &session.client_name);
+    write(Contention {
+        holder_count: holder.holders,
+        queue_length: holder.queue_length,
+        holder: wire_holder(holder, name, you, now),
+    });
+}
+
+/// One holder. `None` while its grant is so fresh that its owner is not written down.
+pub(crate) fn wire_holder<'a>(
+    holder: &'a Holder,
+    client_name: &'a str,
+    you: SessionId,
+    now: Tick,
+) -> Option<protocol::Holder<'a>> {
+    let owner = holder.owner?;
+    Some(protocol::Holder {
+        fence: wire_fence(holder.fence),
+        session_id: protocol::SessionId::new(owner.get()),
+        held_ms: holder.held_ms,
+        remaining_ms: remaining_ms(holder.until, now),
+        mode: match holder.mode {
+            Mode::Exclusive => protocol::Mode::Exclusive,
+            Mode::Shared => protocol::Mode::Shared,
+        },
+        is_session_bound: holder.is_session_bound,
+        is_you: owner == you,
+        client_name: ClientName::clipped(client_name),
+        metadata: Metadata::new(&holder.note).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,43 @@
+//! The end: signals, and how a core lets its connections go.
+
+use crate::core::Core;
+use protocol::{ErrorCode, Push};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+/// How often a core looks whether its last connection has gone.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Waits for SIGTERM or SIGINT.
+pub(crate) async fn wait_for_signal() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Tells every connection that it is over, answers its waiters, and gives all of them the grace period to read what is
+/// left. What has been decided is in the out-buffers already: nothing acknowledged is lost.
+pub(crate) async fn drain(core: &Rc<Core>) {
+    let grace = core.shared.config.shutdown_grace;
+    let deadline = Instant::now() + grace;
+    for connection in core.all() {
+        connection.send(|out| {
+            Push::Shutdown {
+                grace_ms: grace.as_millis() as u32,
+            }
+            .append(out)
+        });
+        core.end_waits(&connection);
+        connection.close_with(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
+    }
+    while !core.all().is_empty() && Instant::now() < deadline {
+        tokio::time::sleep(POLL).await;
+    }
+}

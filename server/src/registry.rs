@@ -1,0 +1,249 @@
+//! Sessions as the server knows them: secret, name, connections, and what was answered lately.
+//!
+//! The engine knows a session as an id that lives or has ended. Here is what belongs to it on the network side. A session
+//! may have connections on several cores, so it is shared; nothing here is touched while an ordinary request is decided,
+//! except that outcomes are remembered once per batch.
+
+use crate::host::ConnectionId;
+use engine::{Grant, SessionId, Tick};
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+use protocol::SessionSecret;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// How many outcomes each connection remembers, in case its requests are repeated on another one.
+pub(crate) const REMEMBERED_MAX: usize = 256;
+
+/// How many connections that are gone a session remembers outcomes of.
+const PAST_CONNECTIONS_MAX: usize = 8;
+
+const MAP_COUNT: usize = 64;
+
+pub(crate) struct Registry {
+    maps: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
+}
+
+/// One client process.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) secret: SessionSecret,
+    pub(crate) client_name: Box<str>,
+    pub(crate) ttl_ms: u32,
+    pub(crate) opened: Tick,
+    /// When it was last kept alive, so that not every batch does it.
+    kept_ms: AtomicU64,
+    is_ending: AtomicBool,
+    links: Mutex<Links>,
+    /// Locks taken minus locks released, per core; each written by its own core only.
+    held_by_core: Box<[AtomicI64]>,
+    /// Locks lost.
+    pub(crate) lost: AtomicI64,
+    waiting: AtomicI64,
+}
+
+#[derive(Default)]
+struct Links {
+    connections: Vec<Link>,
+    /// Of connections that are gone, newest last.
+    past: VecDeque<Arc<Mutex<Outcomes>>>,
+}
+
+struct Link {
+    id: ConnectionId,
+    address: SocketAddr,
+    outcomes: Arc<Mutex<Outcomes>>,
+}
+
+/// The latest requests of one connection that changed something, and what they were answered.
+#[derive(Default)]
+pub(crate) struct Outcomes(VecDeque<(u64, Remembered)>);
+
+/// An answer worth giving again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Remembered {
+    Granted(Grant),
+    Released { count: u32 },
+}
+
+impl Outcomes {
+    pub(crate) fn extend(&mut self, outcomes: impl IntoIterator<Item = (u64, Remembered)>) {
+        for outcome in outcomes {
+            if self.0.len() == REMEMBERED_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(outcome);
+        }
+    }
+
+    fn find(&self, request_id: u64) -> Option<Remembered> {
+        self.0
+            .iter()
+            .rev()
+            .find(|(id, _)| *id == request_id)
+            .map(|(_, outcome)| *outcome)
+    }
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Registry {
+            maps: (0..MAP_COUNT).map(|_| RwLock::default()).collect(),
+        }
+    }
+
+    fn map(&self, id: SessionId) -> &RwLock<HashMap<SessionId, Arc<Session>>> {
+        &self.maps[id.get() as usize % MAP_COUNT]
+    }
+
+    pub(crate) fn find(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.map(id).read().get(&id).cloned()
+    }
+
+    pub(crate) fn insert(&self, session: Arc<Session>) {
+        self.map(session.id).write().insert(session.id, session);
+    }
+
+    pub(crate) fn remove(&self, id: SessionId) {
+        self.map(id).write().remove(&id);
+    }
+
+    /// `true` for the first who says that this session is to be taken down.
+    pub(crate) fn begin_ending(&self, id: SessionId) -> bool {
+        self.find(id)
+            .is_some_and(|session| !session.is_ending.swap(true, Ordering::AcqRel))
+    }
+
+    /// Up to `limit` sessions with ids above `after`, in the order of their ids.
+    pub(crate) fn page(&self, after: u64, limit: usize) -> Vec<Arc<Session>> {
+        let mut page: Vec<Arc<Session>> = Vec::new();
+        for map in &self.maps {
+            page.extend(
+                map.read()
+                    .values()
+                    .filter(|session| session.id.get() > after)
+                    .cloned(),
+            );
+        }
+        page.sort_unstable_by_key(|session| session.id);
+        page.truncate(limit);
+        page
+    }
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: SessionId,
+        secret: SessionSecret,
+        client_name: &str,
+        ttl_ms: u32,
+        core_count: usize,
+        now: Tick,
+    ) -> Self {
+        Session {
+            id,
+            secret,
+            client_name: client_name.into(),
+            ttl_ms,
+            opened: now,
+            kept_ms: AtomicU64::new(now.as_ms()),
+            is_ending: AtomicBool::new(false),
+            links: Mutex::default(),
+            held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
+            lost: AtomicI64::new(0),
+            waiting: AtomicI64::new(0),
+        }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    /// Adds a connection. Returns where it remembers its outcomes.
+    pub(crate) fn attach(&self, id: ConnectionId, address: SocketAddr) -> Arc<Mutex<Outcomes>> {
+        let outcomes = Arc::new(Mutex::new(Outcomes::default()));
+        self.links.lock().connections.push(Link {
+            id,
+            address,
+            outcomes: outcomes.clone(),
+        });
+        outcomes
+    }
+
+    /// Takes a connection away that is gone, and keeps what it remembered.
+    pub(crate) fn detach(&self, id: ConnectionId) {
+        let mut links = self.links.lock();
+        if let Some(position) = links.connections.iter().position(|link| link.id == id) {
+            let link = links.connections.remove(position);
+            if links.past.len() == PAST_CONNECTIONS_MAX {
+                links.past.pop_front();
+            }
+            links.past.push_back(link.outcomes);
+        }
+    }
+
+    pub(crate) fn connections(&self) -> Vec<ConnectionId> {
+        self.links
+            .lock()
+            .connections
+            .iter()
+            .map(|link| link.id)
+            .collect()
+    }
+
+    /// The newest connection: where pushes go.
+    pub(crate) fn latest_connection(&self) -> Option<ConnectionId> {
+        self.links.lock().connections.last().map(|link| link.id)
+    }
+
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.links
+            .lock()
+            .connections
+            .last()
+            .map(|link| link.address)
+    }
+
+    /// What a request that is now repeated was answered, on whichever connection that was.
+    pub(crate) fn remembered(&self, request_id: u64) -> Option<Remembered> {
+        let links = self.links.lock();
+        let live = links.connections.iter().map(|link| &link.outcomes);
+        live.chain(&links.past)
+            .find_map(|outcomes| outcomes.lock().find(request_id))
+    }
+
+    /// Whether enough time has passed since the last time to keep the session alive again.
+    pub(crate) fn wants_keeping(&self, now: Tick) -> bool {
+        let kept_ms = self.kept_ms.load(Ordering::Relaxed);
+        if now.as_ms().saturating_sub(kept_ms) < u64::from(self.ttl_ms / 8) {
+            return false;
+        }
+        self.kept_ms.store(now.as_ms(), Ordering::Relaxed);
+        true
+    }
+
+    /// Counts locks taken (or, negative, given back) through one core. Only that core calls this.
+    pub(crate) fn count_held(&self, core: usize, change: i64) {
+        let held = &self.held_by_core[core];
+        held.store(held.load(Ordering::Relaxed) + change, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_waiting(&self, change: i64) {
+        self.waiting.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed).max(0) as u32
+    }
+
+    pub(crate) fn held(&self) -> u32 {
+        let taken: i64 = self
+            .held_by_core
+            .iter()
+            .map(|held| held.load(Ordering::Relaxed))
+            .sum();
+        (taken - self.lost.load(Ordering::Relaxed)).max(0) as u32
+    }
+}

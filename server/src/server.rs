@@ -1,0 +1,276 @@
+//! Starting and stopping: one thread per core, each with its own runtime, listener, mail and wheels.
+
+use crate::auth::{AuthError, Tokens};
+use crate::clock::Clock;
+use crate::config::{Config, SettingError};
+use crate::core::Core;
+use crate::host::Switchboard;
+use crate::metrics::Metrics;
+use crate::net::listener;
+use crate::net::stopping;
+use crate::shared::Shared;
+use engine::{Engine, Fence, Settings};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
+
+/// Shards per thread where the settings leave it open.
+const SHARDS_PER_THREAD: usize = 32;
+
+/// Why a server does not start. Whoever started it acts on it.
+#[derive(Debug)]
+pub enum StartError {
+    /// A setting cannot be used.
+    Setting(SettingError),
+    /// The tokens cannot be used.
+    Auth(AuthError),
+    /// An address cannot be listened on.
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system gave no thread or no runtime.
+    System(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Setting(error) => write!(f, "{error}"),
+            StartError::Auth(error) => write!(f, "{error}"),
+            StartError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "cannot listen on {address}: something else does already; stop it or choose another port"
+                )
+            }
+            StartError::Listen { address, error } => {
+                write!(f, "cannot listen on {address}: {error}")
+            }
+            StartError::System(error) => {
+                write!(f, "the system refused a thread or a timer: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    shared: Arc<Shared>,
+    local_addr: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Puts the settings of an embedded server together.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    config: Config,
+}
+
+impl Builder {
+    /// Starts from these settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Where clients connect. Port 0 takes a free one.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.config.listen = address;
+        self
+    }
+
+    /// Serves no HTTP.
+    pub fn http_off(mut self) -> Self {
+        self.config.http = None;
+        self
+    }
+
+    /// How many I/O threads; 0 is one per core.
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.config.threads = threads;
+        self
+    }
+
+    /// Changes any other setting.
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Starts the server. When this returns, clients can connect.
+    pub fn start(self) -> Result<Server, StartError> {
+        Server::start(self.config)
+    }
+}
+
+impl Server {
+    /// An embedded server with the default settings, except that it takes a free port and serves no HTTP.
+    pub fn builder() -> Builder {
+        let config = Config {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http: None,
+            ..Config::default()
+        };
+        Builder { config }
+    }
+
+    fn start(config: Config) -> Result<Server, StartError> {
+        config.check().map_err(StartError::Setting)?;
+        let tokens = match &config.auth_token_file {
+            Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
+            None => Tokens::none(),
+        };
+        let core_count = match config.threads as usize {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let listeners =
+            listener::bind_all(config.listen, core_count).map_err(|error| StartError::Listen {
+                address: config.listen,
+                error,
+            })?;
+        let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
+        let clock = Clock::start();
+        let shared = Arc::new(Shared {
+            engine: Engine::new(
+                engine_settings(&config, core_count),
+                Switchboard::new(core_count),
+            ),
+            clock,
+            tokens,
+            metrics: Metrics::new(core_count),
+            core_count,
+            connections: AtomicUsize::new(0),
+            stop: CancellationToken::new(),
+            config,
+        });
+        let mut server = Server {
+            shared: shared.clone(),
+            local_addr,
+            threads: Vec::new(),
+        };
+        for (id, listener) in listeners.into_iter().enumerate() {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("core-{id}"))
+                .spawn(move || run_core(id, shared, listener))
+                .map_err(StartError::System)?;
+            server.threads.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Where clients connect.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
+    /// is done, after the grace period of the settings at the latest.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.cancel();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a core ended with a panic");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
+pub fn run(config: Config) -> Result<(), StartError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(StartError::System)?;
+    let server = Server::start(config)?;
+    tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
+    runtime
+        .block_on(stopping::wait_for_signal())
+        .map_err(StartError::System)?;
+    tracing::info!("stopping; a second signal ends it at once");
+    runtime.spawn(async {
+        if stopping::wait_for_signal().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+    // On another thread, so that this one can hear the second signal.
+    let stopped = runtime.spawn_blocking(move || server.shutdown());
+    if runtime.block_on(stopped).is_err() {
+        tracing::error!("the shutdown ended with a panic");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn run_core(id: usize, shared: Arc<Shared>, listener: std::net::TcpListener) {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!("core {id} has no runtime: {error}"),
+    };
+    let local = LocalSet::new();
+    local.block_on(&runtime, async move {
+        let core = Core::new(id, shared.clone());
+        tokio::task::spawn_local(core.clone().take_mail());
+        tokio::task::spawn_local(core.clone().turn_wheels());
+        tokio::select! {
+            result = listener::accept(core.clone(), listener) => {
+                if let Err(error) = result {
+                    tracing::error!("core {id} cannot accept connections: {error}");
+                }
+            }
+            () = shared.stop.cancelled() => {}
+        }
+        stopping::drain(&core).await;
+    });
+}
+
+fn engine_settings(config: &Config, core_count: usize) -> Settings {
+    let shards = match config.shards as usize {
+        0 => (core_count * SHARDS_PER_THREAD)
+            .next_power_of_two()
+            .min(256),
+        shards => shards,
+    };
+    // Nothing is on disk: fences stay monotonic by the clock. A million a second, for two hundred years.
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    Settings {
+        shards,
+        keys_max: config.keys_max,
+        sessions_max: config.sessions_max,
+        waiters_per_key_max: config.waiters_per_key_max,
+        waiters_max: config.waiters_max,
+        shared_holders_max: config.shared_holders_max,
+        idle_ms: config.idle.as_millis() as u64,
+        floor: Fence::new(seconds << 20).unwrap_or(Fence::ZERO),
+        ceiling: Fence::MAX,
+        hash_seed: None,
+        ..Settings::default()
+    }
+}
