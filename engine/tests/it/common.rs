@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 /// Something the engine told its host. Waiters are numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     Granted {
         waiter: u64,
         grant: Grant,
@@ -35,25 +35,25 @@ pub enum Event {
 
 /// A host that writes down what it is told. Waiters of whom it knows that they have gone decline their grants.
 #[derive(Default)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     events: Mutex<Vec<Event>>,
     gone: Mutex<BTreeSet<u64>>,
 }
 
 impl Recorder {
     /// What was told since the last call.
-    pub fn take(&self) -> Vec<Event> {
+    pub(crate) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap())
     }
 
     /// From now on this waiter is not there any more.
-    pub fn vanish(&self, waiter: u64) {
+    pub(crate) fn vanish(&self, waiter: u64) {
         self.gone.lock().unwrap().insert(waiter);
     }
 
     /// The grants told since the last call, in order, and nothing else happened.
     #[track_caller]
-    pub fn take_grants(&self) -> Vec<(u64, Grant)> {
+    pub(crate) fn take_grants(&self) -> Vec<(u64, Grant)> {
         let grant = |event| match event {
             Event::Granted { waiter, grant } => (waiter, grant),
             other => panic!("not a grant: {other:?}"),
@@ -63,7 +63,7 @@ impl Recorder {
 
     /// The one grant told since the last call.
     #[track_caller]
-    pub fn take_grant(&self) -> (u64, Grant) {
+    pub(crate) fn take_grant(&self) -> (u64, Grant) {
         let grants = self.take_grants();
         assert_eq!(grants.len(), 1, "{grants:?}");
         grants[0]
@@ -106,25 +106,25 @@ impl Host for Recorder {
     }
 }
 
-pub type Locks = Engine<Recorder>;
+pub(crate) type Locks = Engine<Recorder>;
 
 /// Long enough for sessions and waits that are not what a test is about.
-pub const LONG_MS: u64 = 3_600_000;
+pub(crate) const LONG_MS: u64 = 3_600_000;
 
-pub fn at(ms: u64) -> Tick {
+pub(crate) fn at(ms: u64) -> Tick {
     Tick::from_ms(ms)
 }
 
-pub fn key(name: &str) -> Key<'_> {
+pub(crate) fn key(name: &str) -> Key<'_> {
     Key::new(name.as_bytes()).unwrap()
 }
 
-pub fn fence(number: u64) -> Fence {
+pub(crate) fn fence(number: u64) -> Fence {
     Fence::new(number).unwrap()
 }
 
 /// Few shards, so that what happens is easy to follow.
-pub fn small() -> Settings {
+pub(crate) fn small() -> Settings {
     Settings {
         shards: 2,
         hash_seed: Some(7),
@@ -132,42 +132,42 @@ pub fn small() -> Settings {
     }
 }
 
-pub fn locks() -> Locks {
+pub(crate) fn locks() -> Locks {
     locks_with(small())
 }
 
-pub fn locks_with(settings: Settings) -> Locks {
+pub(crate) fn locks_with(settings: Settings) -> Locks {
     Engine::new(settings, Recorder::default())
 }
 
 /// A seat of a new session that outlives the test.
-pub fn seat(engine: &Locks) -> Seat {
+pub(crate) fn seat(engine: &Locks) -> Seat {
     Seat::new(engine.open_session(10 * LONG_MS, at(0)).unwrap())
 }
 
-pub fn seats<const N: usize>(engine: &Locks) -> [Seat; N] {
+pub(crate) fn seats<const N: usize>(engine: &Locks) -> [Seat; N] {
     std::array::from_fn(|_| seat(engine))
 }
 
 /// An exclusive lock for `ttl_ms`, now or never.
-pub fn acquire(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
+pub(crate) fn acquire(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
     engine.acquire(seat, &Acquire::exclusive(key(name), ttl_ms), now)
 }
 
 /// A shared lock for `ttl_ms`, now or never.
-pub fn share(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
+pub(crate) fn share(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
     engine.acquire(seat, &Acquire::shared(key(name), ttl_ms), now)
 }
 
 /// Asks for an exclusive lock that is free.
 #[track_caller]
-pub fn take(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Grant {
+pub(crate) fn take(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Grant {
     granted(acquire(engine, seat, name, ttl_ms, now))
 }
 
 /// Stands in line for an exclusive lock that is held.
 #[track_caller]
-pub fn wait(
+pub(crate) fn wait(
     engine: &Locks,
     seat: &mut Seat,
     name: &str,
@@ -181,7 +181,7 @@ pub fn wait(
 
 /// Stands in line for a shared lock.
 #[track_caller]
-pub fn wait_shared(
+pub(crate) fn wait_shared(
     engine: &Locks,
     seat: &mut Seat,
     name: &str,
@@ -195,7 +195,7 @@ pub fn wait_shared(
 
 /// Gives back a lock that is held once.
 #[track_caller]
-pub fn give_back(engine: &Locks, seat: &mut Seat, name: &str, fence: Fence, now: Tick) {
+pub(crate) fn give_back(engine: &Locks, seat: &mut Seat, name: &str, fence: Fence, now: Tick) {
     assert_eq!(
         engine.release(seat, key(name), fence, now),
         Release::Released { count: 0 }
@@ -203,12 +203,12 @@ pub fn give_back(engine: &Locks, seat: &mut Seat, name: &str, fence: Fence, now:
 }
 
 /// Does all that is due by `now`.
-pub fn advance<H: Host>(engine: &Engine<H>, now: Tick) {
+pub(crate) fn advance<H: Host>(engine: &Engine<H>, now: Tick) {
     while engine.advance(now, 1000).more {}
 }
 
 #[track_caller]
-pub fn granted(outcome: Outcome) -> Grant {
+pub(crate) fn granted(outcome: Outcome) -> Grant {
     match outcome {
         Outcome::Granted(grant) => grant,
         other => panic!("not granted: {other:?}"),
@@ -216,7 +216,7 @@ pub fn granted(outcome: Outcome) -> Grant {
 }
 
 #[track_caller]
-pub fn held(outcome: Outcome) -> Holder {
+pub(crate) fn held(outcome: Outcome) -> Holder {
     match outcome {
         Outcome::Held(holder) => holder,
         other => panic!("not held: {other:?}"),
@@ -224,7 +224,7 @@ pub fn held(outcome: Outcome) -> Holder {
 }
 
 #[track_caller]
-pub fn queued(outcome: Outcome) -> (Ticket, u32) {
+pub(crate) fn queued(outcome: Outcome) -> (Ticket, u32) {
     match outcome {
         Outcome::Queued { ticket, ahead } => (ticket, ahead),
         other => panic!("not queued: {other:?}"),
@@ -232,11 +232,11 @@ pub fn queued(outcome: Outcome) -> (Ticket, u32) {
 }
 
 #[track_caller]
-pub fn assert_not_held(release: Release, why: NotHeld) {
+pub(crate) fn assert_not_held(release: Release, why: NotHeld) {
     assert_eq!(release, Release::NotHeld(why));
 }
 
 #[track_caller]
-pub fn assert_not_renewed(renewal: Renewal, why: NotHeld) {
+pub(crate) fn assert_not_renewed(renewal: Renewal, why: NotHeld) {
     assert_eq!(renewal, Renewal::NotHeld(why));
 }

@@ -1,0 +1,201 @@
+//! What the server tells about locks, sessions and itself: the records of the protocol, as owned values.
+
+use protocol::{Fence, Mode};
+use std::fmt;
+use std::time::Duration;
+
+/// Who stands between the caller and a lock. A value, not an error: nothing went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Contention {
+    /// How many hold the lock; more than one only when it is shared.
+    pub holder_count: u32,
+    /// How many wait for it.
+    pub queue_length: u32,
+    /// One of the holders. `None` when the lock changed hands while the answer was written.
+    pub holder: Option<Holder>,
+}
+
+impl fmt::Display for Contention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(holder) => write!(f, "held by {holder}")?,
+            None => f.write_str("it changed hands just now")?,
+        }
+        if self.holder_count > 1 {
+            write!(f, " and {} more", self.holder_count - 1)?;
+        }
+        match self.queue_length {
+            0 => Ok(()),
+            count => write!(f, ", {count} waiting"),
+        }
+    }
+}
+
+impl From<protocol::Contention<'_>> for Contention {
+    fn from(contention: protocol::Contention<'_>) -> Self {
+        Self {
+            holder_count: contention.holder_count,
+            queue_length: contention.queue_length,
+            holder: contention.holder.map(Holder::from),
+        }
+    }
+}
+
+/// One holder of a lock, as the server sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The name its client was built with.
+    pub client_name: String,
+    /// Its session.
+    pub session_id: u64,
+    /// Its grant's fence.
+    pub fence: Fence,
+    /// Alone or with others.
+    pub mode: Mode,
+    /// How long it has had the lock, renewals included.
+    pub held_for: Duration,
+    /// How much longer it has it, unless it renews.
+    pub remaining: Duration,
+    /// Its lease lives by its session.
+    pub is_session_bound: bool,
+    /// It is the session of the client that asked.
+    pub is_you: bool,
+    /// The note it left for those who wait.
+    pub metadata: Vec<u8>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.is_you, self.client_name.as_str()) {
+            (true, _) => f.write_str("this client itself")?,
+            (false, "") => write!(f, "session {}", self.session_id)?,
+            (false, name) => f.write_str(name)?,
+        }
+        if !self.metadata.is_empty() {
+            write!(f, " (\"{}\")", self.metadata.escape_ascii())?;
+        }
+        write!(
+            f,
+            " for {:?}, up to {:?} more",
+            self.held_for, self.remaining
+        )
+    }
+}
+
+impl From<protocol::Holder<'_>> for Holder {
+    fn from(holder: protocol::Holder<'_>) -> Self {
+        Self {
+            client_name: holder.client_name.as_str().to_owned(),
+            session_id: holder.session_id.get(),
+            fence: holder.fence,
+            mode: holder.mode,
+            held_for: Duration::from_millis(holder.held_ms),
+            remaining: Duration::from_millis(holder.remaining_ms.into()),
+            is_session_bound: holder.is_session_bound,
+            is_you: holder.is_you,
+            metadata: holder.metadata.as_bytes().to_vec(),
+        }
+    }
+}
+
+/// The state of one key, from [`Client::query`](crate::Client::query).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyState {
+    /// The fence of its newest grant, if the server remembers one.
+    pub last_fence: Option<Fence>,
+    /// How many hold it; 0 means that it is free.
+    pub holder_count: u32,
+    /// How many wait for it.
+    pub queue_length: u32,
+    /// The holders, or as many of them as fit an answer.
+    pub holders: Vec<Holder>,
+}
+
+/// One held lock of a list, from [`Client::list`](crate::Client::list).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// What is locked.
+    pub key: Vec<u8>,
+    /// By whom.
+    pub contention: Contention,
+}
+
+impl From<protocol::LockEntry<'_>> for LockInfo {
+    fn from(entry: protocol::LockEntry<'_>) -> Self {
+        Self {
+            key: entry.key.as_bytes().to_vec(),
+            contention: entry.contention.into(),
+        }
+    }
+}
+
+/// One session, from [`Client::sessions`](crate::Client::sessions).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its id.
+    pub session_id: u64,
+    /// The name its client was built with.
+    pub client_name: String,
+    /// Where it last connected from.
+    pub address: String,
+    /// How long ago it began.
+    pub age: Duration,
+    /// How long it outlives its last sign of life.
+    pub ttl: Duration,
+    /// How long it still lives if nothing more is heard of it.
+    pub remaining: Duration,
+    /// Its connections.
+    pub connection_count: u32,
+    /// The locks it holds.
+    pub lock_count: u32,
+    /// The locks it waits for.
+    pub waiter_count: u32,
+}
+
+impl From<protocol::SessionEntry<'_>> for SessionInfo {
+    fn from(entry: protocol::SessionEntry<'_>) -> Self {
+        Self {
+            session_id: entry.session_id.get(),
+            client_name: entry.client_name.as_str().to_owned(),
+            address: entry.address.as_str().to_owned(),
+            age: Duration::from_millis(entry.age_ms),
+            ttl: Duration::from_millis(entry.ttl_ms.into()),
+            remaining: Duration::from_millis(entry.remaining_ms.into()),
+            connection_count: entry.connection_count,
+            lock_count: entry.lock_count,
+            waiter_count: entry.waiter_count,
+        }
+    }
+}
+
+/// One number about the server, from [`Client::stats`](crate::Client::stats). Its name carries its unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// As in the server's metrics.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+}
+
+impl From<protocol::StatEntry<'_>> for Stat {
+    fn from(entry: protocol::StatEntry<'_>) -> Self {
+        Self {
+            name: entry.name.as_str().to_owned(),
+            value: entry.value,
+        }
+    }
+}
+
+/// Some of a long list, and where the rest begins.
+#[derive(Debug)]
+pub(crate) struct PageOf<T> {
+    pub(crate) entries: Vec<T>,
+    /// Empty after the last page.
+    pub(crate) next: Vec<u8>,
+}

@@ -1,0 +1,64 @@
+//! Every bound and every chosen number of the client.
+
+use std::time::Duration;
+
+/// The lease of a lock whose `ttl` was not set.
+pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(30);
+/// How long `acquire` waits where `wait` was not set.
+pub(crate) const WAIT_DEFAULT: Duration = Duration::from_secs(10);
+/// How long opening a connection may take, from the first packet to the server's welcome.
+pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
+/// How long a request may take, from the call to the answer.
+pub(crate) const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+/// Connections of a client: one per key range keeps requests for one key in order, a second keeps a large batch from
+/// delaying everybody.
+pub(crate) const CONNECTIONS_DEFAULT: usize = 2;
+/// A server has a bounded number of connections for all its clients.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+
+/// Requests of one kind (those that wait in line at the server, and those that do not) that stand in one connection's
+/// queue. Whoever comes when it is full waits for a place, within the request's own time.
+pub(crate) const QUEUED_CALLS_MAX: usize = 4096;
+/// Requests that go into one write.
+pub(crate) const BATCH_CALLS_MAX: usize = 256;
+/// Bytes that may lie in the out-buffer before more requests are added: the socket must take them first.
+pub(crate) const OUT_BYTES_MAX: usize = 64 * 1024;
+/// Room made in the in-buffer before each read.
+pub(crate) const READ_BYTES: usize = 16 * 1024;
+
+/// The first wait between two attempts to connect; the very first attempt after a break is made at once.
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait between two attempts to connect.
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Wait before an acquire is asked again where the server grants nothing at the moment and gave no guess.
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(20);
+
+/// Leases are renewed when this fraction of them has passed.
+pub(crate) const RENEW_FRACTION: u32 = 3;
+/// Renewals come early by up to this part of their interval, so that locks taken together are not renewed together.
+pub(crate) const RENEW_JITTER: f64 = 0.2;
+/// A renewal that was answered by "not now" is tried again after this fraction of the lease.
+pub(crate) const RENEW_RETRY_FRACTION: u32 = 10;
+
+/// The server counts in milliseconds and may have begun the current one before it read the request.
+pub(crate) const MARGIN_TICKS: Duration = Duration::from_millis(2);
+/// One part in so many of a lease is given up for clocks that do not run equally fast. A hundredth is fifty times what
+/// a quartz under NTP's hand may be off.
+pub(crate) const MARGIN_FRACTION: u32 = 100;
+
+/// Of the requests that a connection may have unanswered, waiting ones take at most one half, and together with all
+/// others that are not about locks already held three quarters. The rest is for renewals and releases: a queue of
+/// waiters must never keep the holder from letting go.
+pub(crate) const fn waiting_max(in_flight_max: usize) -> usize {
+    in_flight_max / 2
+}
+/// See [`waiting_max`].
+pub(crate) const fn calls_max(in_flight_max: usize) -> usize {
+    in_flight_max / 4 * 3
+}
+/// What a server that allows fewer unanswered requests is taken to allow, so that each of the parts above has room.
+pub(crate) const IN_FLIGHT_MIN: usize = 4;
+
+const _: () = assert!(waiting_max(IN_FLIGHT_MIN) >= 1);
+const _: () = assert!(calls_max(IN_FLIGHT_MIN) > waiting_max(IN_FLIGHT_MIN));
+const _: () = assert!(calls_max(IN_FLIGHT_MIN) < IN_FLIGHT_MIN);
