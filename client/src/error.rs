@@ -322,6 +322,11 @@ impl From<NotHeldReason> for Loss {
 pub enum ConnectError {
     /// No address was given.
     NoAddress,
+    /// The blocking client could not start its thread.
+    NoRuntime {
+        /// For people.
+        message: String,
+    },
     /// A setting has a length that cannot go over the wire.
     Invalid(LimitError),
     /// A setting lies outside what is allowed.
@@ -369,7 +374,10 @@ impl ConnectError {
     /// Whether trying again without changing anything is in vain.
     pub(crate) fn is_permanent(&self) -> bool {
         match self {
-            Self::NoAddress | Self::Invalid(_) | Self::OutOfRange { .. } => true,
+            Self::NoAddress
+            | Self::NoRuntime { .. }
+            | Self::Invalid(_)
+            | Self::OutOfRange { .. } => true,
             Self::Refused { code, .. } => matches!(
                 *code,
                 ErrorCode::UNAUTHENTICATED
@@ -387,6 +395,12 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAddress => f.write_str("no server address was given. Set one with address()"),
+            Self::NoRuntime { message } => {
+                write!(
+                    f,
+                    "the client's thread did not start: {message}. Free some threads or memory"
+                )
+            }
             Self::Invalid(limit) => limit.fmt(f),
             Self::OutOfRange { field, allowed } => write!(f, "{field} must be {allowed}"),
             Self::Unreachable {

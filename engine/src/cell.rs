@@ -35,7 +35,7 @@ pub(crate) struct Cell {
     since: AtomicU32,
     /// The tick at which the wheel will look at this cell, low 32 bits. Written by the home core.
     armed: AtomicU32,
-    /// `requested:1 | next in the shard's inbox:31`. Zero when the cell is not in the inbox.
+    /// `REQUESTED | NEWBORN | next in the shard's inbox:24`. Zero when the cell is not in the inbox.
     pub(crate) inbox: AtomicU32,
     pub(crate) wheel_next: AtomicU32,
     pub(crate) wheel_prev: AtomicU32,
@@ -297,14 +297,17 @@ impl Cell {
         Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel))
     }
 
-    /// The tick this cell was armed for, which lies within `ARM_AHEAD_MS_MAX` of now on either side.
-    pub(crate) fn armed_for(&self, now: Tick) -> Tick {
-        let ahead_ms = self.armed.load(Ordering::Relaxed).wrapping_sub(now.low32()) as i32;
+    /// The tick this cell was armed for, as its low 32 bits tell: within 2^31 ms of `near` on either side.
+    pub(crate) fn armed_for(&self, near: Tick) -> Tick {
+        let ahead_ms = self
+            .armed
+            .load(Ordering::Relaxed)
+            .wrapping_sub(near.low32()) as i32;
         if ahead_ms >= 0 {
-            now.plus_ms(ahead_ms as u64)
+            near.plus_ms(ahead_ms as u64)
         } else {
             Tick::from_ms(
-                now.as_ms()
+                near.as_ms()
                     .saturating_sub(u64::from(ahead_ms.unsigned_abs())),
             )
         }

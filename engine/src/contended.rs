@@ -9,6 +9,7 @@ use crate::cell::{Cell, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::note::Note;
 use crate::request::{
     Acquire, Downgrade, GaveUp, Grant, Holder, Host, Invalid, KeyState, Limit, Mode, NotHeld,
     Outcome, Release, Renewal, Ticket,
@@ -83,13 +84,10 @@ impl<H: Host> Shard<H> {
             return Outcome::Busy(Limit::SharedHolders);
         }
         if is_open && self.may_issue(self.table.cell(slot).word().fence().next()) {
-            return Outcome::Granted(self.grant(
-                room,
-                slot,
-                terms,
-                request.mode,
-                request.note.into(),
-            ));
+            let Some(note) = Note::try_new(request.note, &self.common.notes) else {
+                return Outcome::Busy(Limit::Bytes);
+            };
+            return Outcome::Granted(self.grant(room, slot, terms, request.mode, note));
         }
         match wait {
             Some(wait) => self.enqueue(room, slot, request, terms, wait),
@@ -112,6 +110,9 @@ impl<H: Host> Shard<H> {
         if ahead >= limits.waiters_per_key_max {
             return Outcome::Busy(Limit::WaitersPerKey);
         }
+        let Some(note) = Note::try_new(request.note, &self.common.notes) else {
+            return Outcome::Busy(Limit::Bytes);
+        };
         if self.common.waiters.fetch_add(1, Ordering::Relaxed) >= limits.waiters_max {
             self.common.waiters.fetch_sub(1, Ordering::Relaxed);
             return Outcome::Busy(Limit::Waiters);
@@ -120,7 +121,7 @@ impl<H: Host> Shard<H> {
             owner: terms.owner,
             mode: request.mode,
             span: request.span,
-            note: request.note.into(),
+            note,
         };
         let (waiter, generation) = room.push_waiter(slot, wait.deadline, want, wait.waiter);
         self.room_due
@@ -176,16 +177,19 @@ impl<H: Host> Shard<H> {
         owner: SessionId,
         now: Tick,
         guard: &Guard,
-    ) -> Release {
+    ) -> (Release, u64) {
         let mut room = self.room.lock();
         let Some(slot) = self.enter(key, hash, guard) else {
-            return Release::NotHeld(NotHeld::Free);
+            return (Release::NotHeld(NotHeld::Free), 0);
         };
         let outcome = match self.check_hold(&mut room, slot, fence, owner, now) {
-            Err(why) => Release::NotHeld(why),
-            Ok(()) => Release::Released {
-                count: self.take_back(&mut room, slot, fence, now),
-            },
+            Err(why) => (Release::NotHeld(why), 0),
+            Ok(()) => {
+                let hold = self.hold_under(&room, slot, fence);
+                let count = self.take_back(&mut room, slot, fence, now);
+                let held_ms = hold.map_or(0, |seen| held_ms(seen.since_low32, now));
+                (Release::Released { count }, held_ms)
+            }
         };
         self.settle(&mut room, slot, now);
         outcome
@@ -229,23 +233,14 @@ impl<H: Host> Shard<H> {
             return false;
         };
         self.drop_overdue(&mut room, slot, now);
-        let owner = self.owner_of(&room, slot, fence);
-        if let Some((owner, lease)) = owner {
+        let hold = self.hold_under(&room, slot, fence);
+        if let Some(seen) = &hold {
             // A renewal may still get through to the lease word, and is then told by the lock word that it came too late.
             self.remove_hold(&mut room, slot, fence, now);
-            self.tell_lost(
-                key,
-                fence,
-                &Seen {
-                    lease,
-                    owner,
-                    since_low32: 0,
-                },
-                now,
-            );
+            self.tell_lost(key, fence, seen, now);
         }
         self.settle(&mut room, slot, now);
-        owner.is_some()
+        hold.is_some()
     }
 
     /// Takes a waiter out of line. `None`: it does not wait any more.
@@ -282,7 +277,7 @@ impl<H: Host> Shard<H> {
 
     /// What is known of a key whose word is ours.
     fn state(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) -> KeyState {
-        self.drop_overdue(room, slot, now);
+        self.settle_queue(room, slot, now);
         let cell = self.table.cell(slot);
         let word = cell.word();
         let queue_length = room.queue_length(slot);
@@ -358,10 +353,10 @@ impl<H: Host> Shard<H> {
             let (found, is_new) = self
                 .table
                 .find_or_insert(key, hash, &self.bounds, now, guard)
-                .map_err(|_| Limit::Keys)?;
+                .map_err(Limit::from)?;
             let cell = self.table.cell(found.slot);
             if is_new {
-                self.ask_attention(cell, found.slot);
+                self.introduce(cell, found.slot);
             }
             if self.claim(cell, found.word) {
                 return Ok(found.slot);
@@ -437,7 +432,7 @@ impl<H: Host> Shard<H> {
         slot: u32,
         terms: &Terms,
         mode: Mode,
-        note: Box<[u8]>,
+        note: Note,
     ) -> Grant {
         let cell = self.table.cell(slot);
         let fence = cell.word().fence().next();
@@ -446,7 +441,7 @@ impl<H: Host> Shard<H> {
             "fence {fence} lies above the ceiling {}",
             self.bounds.ceiling()
         );
-        if mode == Mode::Exclusive && note.is_empty() {
+        if mode == Mode::Exclusive && note.bytes().is_empty() {
             cell.set_word(Word::held(fence).with_queued());
             cell.publish(fence, terms);
             let until = self.watch(cell, slot, terms);
@@ -531,11 +526,7 @@ impl<H: Host> Shard<H> {
         }
         let mut over = Vec::new();
         for holder in &room.record(slot).expect("checked above").holders {
-            let seen = Seen {
-                lease: holder.lease,
-                owner: holder.owner,
-                since_low32: 0,
-            };
+            let seen = holder.seen();
             if self.is_over(&seen, now) {
                 over.push((holder.fence, seen));
             }
@@ -564,7 +555,7 @@ impl<H: Host> Shard<H> {
             lease,
             since_low32: seen.since_low32,
             count: 1,
-            note: Box::default(),
+            note: Note::default(),
         };
         room.line_mut(slot).record = Some(Record {
             mode: Mode::Exclusive,
@@ -605,7 +596,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// Tells the wheel, through the cell's lease word, when the first lease of the record ends.
-    fn note_earliest(&self, room: &mut Room<H::Waiter>, slot: u32) {
+    pub(crate) fn note_earliest(&self, room: &mut Room<H::Waiter>, slot: u32) {
         let cell = self.table.cell(slot);
         let record = room.record(slot).expect("only called with a record");
         let earliest = record.earliest(|owner| self.common.sessions.deadline(owner));
@@ -649,25 +640,18 @@ impl<H: Host> Shard<H> {
         })
     }
 
-    fn owner_of(
-        &self,
-        room: &Room<H::Waiter>,
-        slot: u32,
-        fence: Fence,
-    ) -> Option<(SessionId, Lease)> {
+    /// Who holds the key under this very fence, until when and since when.
+    pub(crate) fn hold_under(&self, room: &Room<H::Waiter>, slot: u32, fence: Fence) -> Option<Seen> {
         if let Some(record) = room.record(slot) {
             let position = record
                 .holders
                 .binary_search_by_key(&fence, |holder| holder.fence)
                 .ok()?;
-            return Some((
-                record.holders[position].owner,
-                record.holders[position].lease,
-            ));
+            return Some(record.holders[position].seen());
         }
         let word = self.table.cell(slot).word();
         let seen = self.table.cell(slot).seen(word)?;
-        (word.fence() == fence).then_some((seen.owner, seen.lease))
+        (word.fence() == fence).then_some(seen)
     }
 
     /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
@@ -680,8 +664,8 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Result<(), NotHeld> {
         let is_owner = |room: &_| {
-            self.owner_of(room, slot, fence)
-                .map(|(holder, _)| holder == owner)
+            self.hold_under(room, slot, fence)
+                .map(|seen| seen.owner == owner)
         };
         let was_owner = is_owner(room) == Some(true);
         self.drop_overdue(room, slot, now);
@@ -730,7 +714,7 @@ impl<H: Host> Shard<H> {
             count: holder.count,
             holders,
             queue_length,
-            note: holder.note.clone(),
+            note: holder.note.bytes().into(),
         }
     }
 }

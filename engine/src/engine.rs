@@ -2,12 +2,13 @@
 
 use crate::fence::Fence;
 use crate::home::{LAG_BUCKETS, Progress};
-use crate::key::Key;
+use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
+use crate::note::NoteBudget;
 use crate::request::{
     Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
     NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
-use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat};
+use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
 use crate::shard::{Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
@@ -17,6 +18,12 @@ use crate::table::reclaim::{self, Guard};
 use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
+
+mod survey;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use survey::{Hold, Survey};
 
 /// How an engine is laid out, and its limits.
 #[derive(Clone, Debug)]
@@ -33,6 +40,9 @@ pub struct Settings {
     pub waiters_max: u32,
     /// How many may hold one key together.
     pub shared_holders_max: u32,
+    /// How many bytes long keys and notes may take altogether: at most half of it goes to keys, what they cannot use to
+    /// notes. The first 16 bytes of a key are in its cell and do not count; `keys_max` bounds those.
+    pub bytes_max: u64,
     /// How long a free key is remembered after its last lease would have ended.
     pub idle_ms: u64,
     /// Every fence lies above this.
@@ -54,6 +64,7 @@ impl Default for Settings {
             waiters_per_key_max: 10_000,
             waiters_max: 1_000_000,
             shared_holders_max: 10_000,
+            bytes_max: 4 << 30,
             idle_ms: 10_000,
             floor: Fence::ZERO,
             ceiling: Fence::MAX,
@@ -123,6 +134,16 @@ impl<H: Host> Engine<H> {
             Some(seed) => ahash::RandomState::with_seeds(seed, 1, 2, 3),
             None => ahash::RandomState::new(),
         };
+        // Keys do not fall evenly: a shard may hold an eighth more than its share.
+        let share = settings.keys_max.div_ceil(shard_count as u64);
+        let shard_keys_max = (share + share / 8).min(u64::from(SLOT_MAX)) as u32;
+        let share = settings.bytes_max / 2 / BLOCK_MEMORY_BYTES / shard_count as u64;
+        // No more than one for every key, so that 72 bytes are room for the average key.
+        let shard_blocks_max = (share + share / 8)
+            .min(u64::from(shard_keys_max))
+            .max(BLOCKS_MAX as u64) as u32;
+        let block_bytes_max =
+            u64::from(shard_blocks_max) * BLOCK_MEMORY_BYTES * shard_count as u64;
         let common = Arc::new(Common {
             host,
             sessions: Sessions::new(settings.sessions_max, settings.now),
@@ -133,13 +154,11 @@ impl<H: Host> Engine<H> {
                 idle_ms: settings.idle_ms,
             },
             waiters: AtomicU32::new(0),
+            notes: NoteBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
         });
-        // Keys do not fall evenly: a shard may hold an eighth more than its share.
-        let share = settings.keys_max.div_ceil(shard_count as u64);
-        let shard_keys_max = (share + share / 8).min(u64::from(SLOT_MAX)) as u32;
         let shards = (0..shard_count)
             .map(|_| {
-                let table = Table::new(shard_keys_max, hash_key.clone());
+                let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone());
                 CachePadded::new(Shard::new(
                     common.clone(),
                     table,
@@ -214,7 +233,8 @@ impl<H: Host> Engine<H> {
                 None => shard.vacate(ticket.cell.slot(), seat.session(), now),
             }
         }
-        while let Some(cell) = seat.held.pop() {
+        while let Some(taken) = seat.held.pop() {
+            let cell = taken.cell();
             self.shards[cell.shard()].vacate(cell.slot(), seat.session(), now);
         }
     }
@@ -280,11 +300,8 @@ impl<H: Host> Engine<H> {
         match &mut answer.outcome {
             Outcome::Granted(grant) => {
                 if grant.count == 1 {
-                    let session = seat.session();
                     let cell = CellRef::new(shard_number, answer.slot);
-                    seat.remember(cell, |cell| {
-                        self.shards[cell.shard()].may_be_held_by(cell.slot(), session)
-                    });
+                    self.remember(seat, Taken::new(cell, grant.fence));
                 }
                 // A session may end on another core while it acquires on this one. Its seat here may have been vacated
                 // already, so the grant would stand until its lease ran out.
@@ -324,13 +341,25 @@ impl<H: Host> Engine<H> {
     /// Frees the lock named by key and fence.
     #[inline]
     pub fn release(&self, seat: &mut Seat, key: Key<'_>, fence: Fence, now: Tick) -> Release {
+        self.release_timed(seat, key, fence, now).0
+    }
+
+    /// As [`Engine::release`], and for how many milliseconds the lock had been held; zero if it was not the caller's.
+    #[inline]
+    pub fn release_timed(
+        &self,
+        seat: &mut Seat,
+        key: Key<'_>,
+        fence: Fence,
+        now: Tick,
+    ) -> (Release, u64) {
         if self.common.sessions.is_ended(seat.session(), now) {
-            return Release::NotHeld(NotHeld::SessionEnded);
+            return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
         let (shard, hash) = self.locate(key);
         let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
-        if answer.slot != NONE && answer.outcome == (Release::Released { count: 0 }) {
-            seat.forget_last(CellRef::new(shard, answer.slot));
+        if answer.slot != NONE && answer.outcome.0 == (Release::Released { count: 0 }) {
+            seat.forget_last(Taken::new(CellRef::new(shard, answer.slot), fence));
         }
         answer.outcome
     }
@@ -458,6 +487,16 @@ impl<H: Host> Engine<H> {
             .sum()
     }
 
+    /// What long keys and notes take, as `bytes_max` counts them.
+    pub fn bytes(&self) -> u64 {
+        let key_bytes: u64 = self
+            .shards
+            .iter()
+            .map(|shard| shard.table.block_bytes())
+            .sum();
+        key_bytes + self.common.notes.used_bytes()
+    }
+
     /// How many wait.
     pub fn waiters(&self) -> u32 {
         self.common.waiters.load(Ordering::Relaxed)
@@ -477,11 +516,29 @@ impl<H: Host> Engine<H> {
         totals
     }
 
+    /// How late they were altogether.
+    pub fn expiry_lag_sum_ms(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lag.sum_ms()).sum()
+    }
+
     #[inline]
     fn locate(&self, key: Key<'_>) -> (usize, u64) {
         let hash = self.hash_key.hash_one(key.bytes());
         // Bits that the index uses neither for positions nor for tags.
         ((hash >> 40) as usize & (self.shards.len() - 1), hash)
+    }
+
+    #[inline]
+    fn remember(&self, seat: &mut Seat, taken: Taken) {
+        let session = seat.session();
+        seat.remember(taken, |old| {
+            let cell = old.cell();
+            let mut is_held = false;
+            self.shards[cell.shard()].each_hold(cell.slot(), session, |fence| {
+                is_held |= old.is_under(fence);
+            });
+            is_held
+        });
     }
 
     /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are over now and then.
@@ -495,8 +552,15 @@ impl<H: Host> Engine<H> {
             let shard = &self.shards[ticket.cell.shard()];
             if shard.is_waiting(ticket) {
                 seat.waits.push(ticket);
-            } else if shard.may_be_held_by(ticket.cell.slot(), session) {
-                seat.held.push(ticket.cell);
+                continue;
+            }
+            let mut fences = Vec::new();
+            shard.each_hold(ticket.cell.slot(), session, |fence| fences.push(fence));
+            for fence in fences {
+                let taken = Taken::new(ticket.cell, fence);
+                if seat.held.last() != Some(taken) {
+                    self.remember(seat, taken);
+                }
             }
         }
         seat.waits_sweep_at = (seat.waits.len() * 2).max(SWEEP_MIN);

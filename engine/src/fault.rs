@@ -35,6 +35,10 @@ pub enum Fault {
     CeilingUnchecked,
     /// The wheel reads a lease instead of taking its place in the lease's modification order.
     ArmingReadsOnly,
+    /// The wheel takes in every cell it is asked to look at, introduced or not.
+    WheelTakesAnyCell,
+    /// Whoever links a cell into the inbox overwrites what others have said there.
+    LinkOverwritesFlags,
     /// Migration copies an index entry and leaves empty ones open.
     MigrationLeavesOpen,
     /// A mailbox's taker lowers its flag after it has found the box empty.

@@ -9,9 +9,10 @@
 //! comes after it sees `armed` as it was written, finds its own deadline earlier, and asks.
 
 use crate::cell::ARM_AHEAD_MS_MAX;
+use crate::fault::{self, Fault};
 use crate::request::Host;
-use crate::shard::{REQUESTED, Shard};
-use crate::slab::NONE;
+use crate::shard::{NEWBORN, Shard};
+use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Table;
 use crate::tick::Tick;
@@ -83,27 +84,23 @@ impl<H: Host> Shard<H> {
             *budget -= 1;
             let cell = self.table.cell(slot);
             // Out of the inbox before we look: whoever asks from here on puts it in again.
-            home.inbox_rest = cell.inbox.swap(0, Ordering::AcqRel) & !REQUESTED;
-            if cell.word().is_dead() {
-                continue;
-            }
-            let links = CellLinks {
-                table: &self.table,
-                now,
-            };
+            let taken = cell.inbox.swap(0, Ordering::AcqRel);
+            home.inbox_rest = taken & SLOT_MAX;
+            let links = self.links(home);
             if Wheel::is_linked(&links, slot) {
                 home.wheel.remove(&links, slot);
+            } else if taken & NEWBORN == 0 && !fault::injected(Fault::WheelTakesAnyCell) {
+                // Somebody asked so late that the cell has been evicted since. It may be in preparation for another key by
+                // now, and whoever prepares it may have to give it back; once it is in the index, it is introduced.
+                continue;
             }
             self.look(home, slot, now);
         }
     }
 
     fn turn_wheel(&self, home: &mut Home, now: Tick, budget: &mut u32) -> bool {
-        let links = CellLinks {
-            table: &self.table,
-            now,
-        };
         loop {
+            let links = self.links(home);
             match home.wheel.pop_due(&links, now, budget) {
                 Due::Entry(slot) => self.look(home, slot, now),
                 Due::Done => return false,
@@ -124,7 +121,7 @@ impl<H: Host> Shard<H> {
                 None => at = Some(now.plus_ms(1)),
                 Some(seen) if seen.lease.kind() == Kind::Record => {
                     if seen.lease.deadline() <= now {
-                        self.settle_if_ours(slot, now);
+                        self.settle_record(slot, now);
                         at = Some(self.next_look(slot, now));
                     } else {
                         at = Some(seen.lease.deadline());
@@ -147,29 +144,46 @@ impl<H: Host> Shard<H> {
         let at = match at {
             Some(at) => at,
             None => {
-                let idle_until = lease.deadline().plus_ms(self.common.limits.idle_ms);
-                if idle_until <= now && self.table.evict(slot, &self.bounds, &self.pin()) {
+                let idle_ms = self.common.limits.idle_ms;
+                let idle_until = lease.deadline().plus_ms(idle_ms);
+                if idle_until > now {
+                    idle_until
+                } else if self.table.evict(slot, &self.bounds, &self.pin()) {
                     return;
+                } else {
+                    // In use after all, or waited for at the ceiling: whoever is granted it asks if that is too late.
+                    now.plus_ms(idle_ms)
                 }
-                idle_until
             }
         };
         let at = at.max(now.plus_ms(1)).min(now.plus_ms(ARM_AHEAD_MS_MAX));
         cell.set_armed(at);
-        home.wheel.insert(
-            &CellLinks {
-                table: &self.table,
-                now,
-            },
-            slot,
-            at,
-        );
+        let links = self.links(home);
+        home.wheel.insert(&links, slot, at);
     }
 
-    fn settle_if_ours(&self, slot: u32, now: Tick) {
+    /// Drops what is over of a record, and finds out anew when to look at it next: its sessions may have been kept alive,
+    /// which tells nobody.
+    fn settle_record(&self, slot: u32, now: Tick) {
         let mut room = self.room.lock();
-        if self.table.cell(slot).word().belongs_to_room() {
-            self.settle(&mut room, slot, now);
+        if !self.table.cell(slot).word().belongs_to_room() {
+            return;
+        }
+        for holder in room.record(slot).iter().flat_map(|record| &record.holders) {
+            if holder.lease.kind() == Kind::Timed && holder.lease.deadline() <= now {
+                self.lag.record(holder.lease.deadline().ms_until(now));
+            }
+        }
+        self.settle(&mut room, slot, now);
+        if room.record(slot).is_some() {
+            self.note_earliest(&mut room, slot);
+        }
+    }
+
+    fn links(&self, home: &Home) -> CellLinks<'_> {
+        CellLinks {
+            table: &self.table,
+            hand: home.wheel.now(),
         }
     }
 
@@ -185,9 +199,12 @@ impl<H: Host> Shard<H> {
 }
 
 /// The wheel's links, in the cells. A cell is due when it was armed for.
+///
+/// Seen from the hand and not from now: an armed cell lies ahead of the hand, however long nobody has turned the wheel.
+/// Should it lie so far ahead that 32 bits mislead, it comes out early, and is only looked at once more.
 struct CellLinks<'a> {
     table: &'a Table,
-    now: Tick,
+    hand: Tick,
 }
 
 impl Links for CellLinks<'_> {
@@ -210,22 +227,24 @@ impl Links for CellLinks<'_> {
             .store(prev, Ordering::Relaxed);
     }
     fn due(&self, entry: u32) -> Tick {
-        self.table.cell(entry).armed_for(self.now)
+        self.table.cell(entry).armed_for(self.hand)
     }
 }
 
 /// How late leases were expired by the wheel: one counter per power of two of milliseconds.
 pub(crate) struct LagRecord {
     buckets: [AtomicU64; LAG_BUCKETS],
+    sum_ms: AtomicU64,
 }
 
 /// On time, then under 2, 4, 8 ... ms; the last takes everything from four minutes on.
-pub const LAG_BUCKETS: usize = 20;
+pub const LAG_BUCKETS: usize = if cfg!(loom) { 2 } else { 20 };
 
 impl LagRecord {
     pub(crate) fn new() -> Self {
         LagRecord {
             buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            sum_ms: AtomicU64::new(0),
         }
     }
 
@@ -236,6 +255,11 @@ impl LagRecord {
             late_ms.ilog2() as usize + 1
         };
         self.buckets[bucket.min(LAG_BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.sum_ms.fetch_add(late_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sum_ms(&self) -> u64 {
+        self.sum_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add_to(&self, totals: &mut [u64; LAG_BUCKETS]) {

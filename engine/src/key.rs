@@ -11,12 +11,14 @@ use std::fmt;
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 256;
 
-const INLINE_BYTES: usize = 16;
+/// One word under the models, which look at each of them in every order.
+const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
 /// Words of four bytes, so that the stored key needs no more alignment than its length field and a cell stays one line.
 const WORD_BYTES: usize = 4;
-const BLOCK_WORDS: usize = 14;
+const BLOCK_WORDS: usize = if cfg!(loom) { 1 } else { 14 };
 const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
-const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
+/// The longest key takes this many.
+pub(crate) const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
 
 /// A key of 1 to 256 bytes. Any bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +83,11 @@ pub(crate) struct KeyBlock {
     next: AtomicU32,
     free_link: AtomicU32,
 }
+
+/// What a block takes.
+pub(crate) const BLOCK_MEMORY_BYTES: u64 = 64;
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<KeyBlock>() as u64 == BLOCK_MEMORY_BYTES);
 
 impl Slot for KeyBlock {
     fn free_link(&self) -> &AtomicU32 {
@@ -217,8 +224,15 @@ fn free_blocks(mut block: u32, blocks: &Slab<KeyBlock>) {
 /// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare equal, so that is safe.
 #[inline]
 fn inline_words(bytes: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
+    // A key that fills the cell is read where it is; only shorter ones pay for a copy.
     let mut padded = [0; INLINE_BYTES];
-    padded[..bytes.len()].copy_from_slice(bytes);
+    let padded = match bytes.first_chunk() {
+        Some(whole) => whole,
+        None => {
+            padded[..bytes.len()].copy_from_slice(bytes);
+            &padded
+        }
+    };
     std::array::from_fn(|i| load_word(&padded[i * WORD_BYTES..(i + 1) * WORD_BYTES]))
 }
 

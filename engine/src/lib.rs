@@ -21,13 +21,13 @@
 //!
 //! | file            | what                                                                                  |
 //! |-----------------|---------------------------------------------------------------------------------------|
-//! | `engine.rs`     | the engine: which shard, which seat                                                   |
+//! | `engine.rs`     | the engine: which shard, which seat; `engine/survey.rs`: the oldest hold              |
 //! | `shard.rs`      | the verbs, as most calls take them: a find and a CAS                                  |
 //! | `contended.rs`  | the verbs under a shard's room mutex: queues, hand-off, shared and reentrant locks     |
 //! | `home.rs`       | what only a shard's home core does: the wheel, expiry, eviction                       |
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`, `slab.rs` |
-//! | `room.rs`       | the data behind the room mutex                                                        |
+//! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
 //! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
 //! | `mailbox.rs`    | how one core leaves work for another                                                  |
@@ -52,6 +52,7 @@ mod fence;
 mod home;
 mod key;
 mod mailbox;
+mod note;
 mod request;
 mod room;
 mod seat;
@@ -64,7 +65,7 @@ mod tick;
 pub mod wheel;
 mod word;
 
-pub use engine::{Alone, Batch, Cursor, Engine, Page, Settings};
+pub use engine::{Alone, Batch, Cursor, Engine, Hold, Page, Settings, Survey};
 #[cfg(loom)]
 pub use fault::{Fault, inject};
 pub use fence::Fence;

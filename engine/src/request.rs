@@ -121,6 +121,8 @@ pub enum Limit {
     SharedHolders,
     /// There are as many sessions as there may be.
     Sessions,
+    /// Long keys or notes take as many bytes as they may.
+    Bytes,
 }
 
 /// What is wrong with a request.
@@ -233,6 +235,8 @@ pub struct Loss<'a> {
     pub why: Lost,
     /// How long after its deadline the lease was taken away. Zero unless it expired.
     pub late_ms: u64,
+    /// How long it had been held.
+    pub held_ms: u64,
 }
 
 /// How a lock was lost.

@@ -2,7 +2,9 @@
 //! a cell's words (shared or reentrant holders, grants with a note). Plain data, always reached through the room mutex;
 //! what to do with it is decided in `contended.rs`.
 
+use crate::cell::Seen;
 use crate::fence::Fence;
+use crate::note::Note;
 use crate::request::{Mode, Span};
 use crate::session::SessionId;
 use crate::tick::Tick;
@@ -47,7 +49,18 @@ pub(crate) struct RecordHolder {
     /// When it was granted, low 32 bits.
     pub(crate) since_low32: u32,
     pub(crate) count: u32,
-    pub(crate) note: Box<[u8]>,
+    pub(crate) note: Note,
+}
+
+impl RecordHolder {
+    /// This hold, as a cell would show it.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            lease: self.lease,
+            owner: self.owner,
+            since_low32: self.since_low32,
+        }
+    }
 }
 
 /// What a waiter waits for.
@@ -55,7 +68,7 @@ pub(crate) struct Want {
     pub(crate) owner: SessionId,
     pub(crate) mode: Mode,
     pub(crate) span: Span,
-    pub(crate) note: Box<[u8]>,
+    pub(crate) note: Note,
 }
 
 /// A waiter's place: links of its queue and of the wheel, and the handle by which it is told.

@@ -2,9 +2,10 @@
 //! session costs no more than what it holds.
 //!
 //! A seat belongs to one thread and is not synchronised; a session that works on several cores has a seat on each. The
-//! list costs four bytes a lock. A release through the same seat that comes last-in first-out takes its entry off at
+//! list costs five bytes a lock. A release through the same seat that comes last-in first-out takes its entry off at
 //! once; other entries go stale and are swept a few at a time, so that the list stays within a small multiple (four) of what is live.
 
+use crate::fence::Fence;
 use crate::session::SessionId;
 use crate::slab::SLOT_MAX;
 
@@ -33,6 +34,34 @@ impl CellRef {
     }
 }
 
+/// A grant that a seat remembers: `cell:32 | fence_low:8`. The byte of the fence is there because keys come back: a key that
+/// is given back and taken again, over and over, would otherwise look held whenever somebody sweeps, and each of its grants
+/// would stay in the list. One in 256 old entries is taken for the new one, and goes with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken([u8; 5]);
+
+impl Taken {
+    #[inline]
+    pub(crate) fn new(cell: CellRef, fence: Fence) -> Self {
+        let [a, b, c, d] = cell.0.to_le_bytes();
+        Taken([a, b, c, d, fence_low(fence)])
+    }
+
+    pub(crate) fn cell(self) -> CellRef {
+        let [a, b, c, d, _] = self.0;
+        CellRef(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// Whether this may be the grant of that fence, if it is one of the same cell.
+    pub(crate) fn is_under(self, fence: Fence) -> bool {
+        self.0[4] == fence_low(fence)
+    }
+}
+
+fn fence_low(fence: Fence) -> u8 {
+    (fence.get() & 0xff) as u8
+}
+
 /// A place in a queue. Names one wait only, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
@@ -44,7 +73,7 @@ pub struct Ticket {
 /// One thread's share of a session: what it took through this thread. See the module.
 pub struct Seat {
     session: SessionId,
-    pub(crate) held: RefList,
+    pub(crate) held: TakenList,
     pub(crate) waits: Vec<Ticket>,
     /// The next entry a sweep looks at; a sweep is on while it lies below `sweep_end`.
     sweep_hand: usize,
@@ -64,7 +93,7 @@ impl Seat {
     pub fn new(session: SessionId) -> Self {
         Seat {
             session,
-            held: RefList::default(),
+            held: TakenList::default(),
             waits: Vec::new(),
             sweep_hand: 0,
             sweep_end: 0,
@@ -78,25 +107,25 @@ impl Seat {
         self.session
     }
 
-    /// Remembers a cell, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
+    /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
     #[inline]
-    pub(crate) fn remember(&mut self, cell: CellRef, is_held: impl Fn(CellRef) -> bool) {
-        self.held.push(cell);
+    pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
+        self.held.push(taken);
         if self.held.len() >= self.sweep_at || self.sweep_hand < self.sweep_end {
             self.sweep(is_held);
         }
     }
 
-    /// Forgets a cell that was just released, if it was the last one taken.
+    /// Forgets a grant that was just released, if it was the last one taken.
     #[inline]
-    pub(crate) fn forget_last(&mut self, cell: CellRef) {
-        if self.held.last() == Some(cell) {
+    pub(crate) fn forget_last(&mut self, taken: Taken) {
+        if self.held.last() == Some(taken) {
             self.held.pop();
         }
     }
 
     #[cold]
-    fn sweep(&mut self, is_held: impl Fn(CellRef) -> bool) {
+    fn sweep(&mut self, is_held: impl Fn(Taken) -> bool) {
         if self.sweep_hand >= self.sweep_end {
             self.sweep_hand = 0;
             self.sweep_end = self.held.len();
@@ -118,58 +147,69 @@ impl Seat {
     }
 }
 
-/// A list of cells in chunks, so that growing it never copies what is there.
+/// A list of grants in chunks, so that growing it never copies much of what is there.
 #[derive(Default)]
-pub(crate) struct RefList {
-    chunks: Vec<Vec<CellRef>>,
-    length: usize,
+pub(crate) struct TakenList {
+    full: Vec<Vec<Taken>>,
+    /// The last chunk, where entries come and go. Empty only if the list is.
+    tail: Vec<Taken>,
+    /// An empty chunk, kept so that a list at the border of two does not allocate with every push.
+    spare: Vec<Taken>,
 }
 
+/// The first chunk grows to this from small, as most sessions hold a handful of locks; the others are born with it.
 const CHUNK: usize = 4096;
-/// The first chunk grows from small: most sessions hold a handful of locks.
-const CHUNK_FIRST: usize = 16;
 
-impl RefList {
+impl TakenList {
     pub(crate) fn len(&self) -> usize {
-        self.length
+        self.full.len() * CHUNK + self.tail.len()
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, cell: CellRef) {
-        let full = self.length == self.chunks.len() * CHUNK;
-        if full {
-            let capacity = if self.length == 0 { CHUNK_FIRST } else { CHUNK };
-            self.chunks.push(Vec::with_capacity(capacity));
+    pub(crate) fn push(&mut self, taken: Taken) {
+        if self.tail.len() == CHUNK {
+            self.begin_chunk();
         }
-        self.chunks[self.length / CHUNK].push(cell);
-        self.length += 1;
+        self.tail.push(taken);
+    }
+
+    #[cold]
+    fn begin_chunk(&mut self) {
+        let mut chunk = std::mem::take(&mut self.spare);
+        chunk.reserve_exact(CHUNK);
+        self.full.push(std::mem::replace(&mut self.tail, chunk));
     }
 
     #[inline]
-    pub(crate) fn last(&self) -> Option<CellRef> {
-        (self.length > 0).then(|| self.get(self.length - 1))
+    pub(crate) fn last(&self) -> Option<Taken> {
+        self.tail.last().copied()
     }
 
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<CellRef> {
-        let last = self.last()?;
-        self.length -= 1;
-        let chunk = self.length / CHUNK;
-        self.chunks[chunk].pop();
-        // One empty chunk is kept, so that a list at the border does not allocate with every push.
-        self.chunks.truncate(chunk + 2);
-        Some(last)
+    pub(crate) fn pop(&mut self) -> Option<Taken> {
+        let last = self.tail.pop();
+        if self.tail.is_empty() {
+            self.end_chunk();
+        }
+        last
     }
 
-    #[inline]
-    pub(crate) fn get(&self, position: usize) -> CellRef {
-        self.chunks[position / CHUNK][position % CHUNK]
+    fn end_chunk(&mut self) {
+        if let Some(chunk) = self.full.pop() {
+            self.spare = std::mem::replace(&mut self.tail, chunk);
+        }
+    }
+
+    pub(crate) fn get(&self, position: usize) -> Taken {
+        let chunk = self.full.get(position / CHUNK).unwrap_or(&self.tail);
+        chunk[position % CHUNK]
     }
 
     pub(crate) fn swap_remove(&mut self, position: usize) {
         let last = self.pop().expect("the position is in the list");
-        if position < self.length {
-            self.chunks[position / CHUNK][position % CHUNK] = last;
+        if position < self.len() {
+            let chunk = self.full.get_mut(position / CHUNK);
+            chunk.unwrap_or(&mut self.tail)[position % CHUNK] = last;
         }
     }
 }
@@ -183,20 +223,36 @@ mod tests {
         SessionId::from_bits(1 << 32 | 1)
     }
 
+    fn taken(shard: usize, slot: u32) -> Taken {
+        Taken::new(CellRef::new(shard, slot), Fence::ZERO)
+    }
+
+    #[test]
+    fn an_entry_tells_its_cell_and_one_grant_from_the_next() {
+        let cell = CellRef::new(SHARDS_MAX - 1, SLOT_MAX);
+        for number in 0..1000 {
+            let fence = Fence::new(number).unwrap();
+            let taken = Taken::new(cell, fence);
+            assert_eq!(taken.cell(), cell);
+            assert!(taken.is_under(fence));
+            assert!(!taken.is_under(fence.next()));
+        }
+    }
+
     #[test]
     fn the_list_grows_and_shrinks_across_chunks() {
-        let mut list = RefList::default();
+        let mut list = TakenList::default();
         for slot in 1..=3 * CHUNK as u32 {
-            list.push(CellRef::new(0, slot));
+            list.push(taken(0, slot));
         }
         list.swap_remove(0);
-        assert_eq!(list.get(0).slot(), 3 * CHUNK as u32);
+        assert_eq!(list.get(0).cell().slot(), 3 * CHUNK as u32);
         for _ in 0..list.len() {
             assert!(list.pop().is_some());
         }
         assert_eq!(list.pop(), None);
-        list.push(CellRef::new(1, 9));
-        assert_eq!(list.last(), Some(CellRef::new(1, 9)));
+        list.push(taken(1, 9));
+        assert_eq!(list.last(), Some(taken(1, 9)));
     }
 
     #[test]
@@ -204,12 +260,13 @@ mod tests {
         let mut seat = Seat::new(session());
         let live: HashSet<u32> = (1..=100_000).filter(|slot| slot % 100 == 0).collect();
         for slot in 1..=100_000 {
-            seat.remember(CellRef::new(0, slot), |cell| {
-                live.contains(&cell.slot()) || cell.slot() == slot
+            seat.remember(taken(0, slot), |taken| {
+                let kept = taken.cell().slot();
+                live.contains(&kept) || kept == slot
             });
         }
         let kept: HashSet<u32> = (0..seat.held.len())
-            .map(|position| seat.held.get(position).slot())
+            .map(|position| seat.held.get(position).cell().slot())
             .collect();
         assert!(live.is_subset(&kept), "a live entry was lost");
         assert!(

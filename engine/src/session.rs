@@ -263,8 +263,10 @@ impl Sessions {
 
     fn cell(&self, id: SessionId) -> Option<&SessionCell> {
         let slot = id.slot();
-        // Ids come from clients: a slot that was never handed out is an unknown session, not a mistake of ours.
-        (slot != 0 && slot <= self.cells.last()).then(|| self.cells.get(slot))
+        // Ids come from clients: a slot that was never handed out is an unknown session, not a mistake of ours. Nor is a
+        // generation that only its low bits, which are all that a tag has, make look like the present one.
+        (slot != 0 && slot <= self.cells.last() && id.generation() <= GENERATION_MAX)
+            .then(|| self.cells.get(slot))
     }
 }
 
@@ -326,7 +328,9 @@ mod tests {
     #[test]
     fn ids_that_were_never_given_out_are_ended() {
         let sessions = Sessions::new(8, at(0));
-        for bits in [0, 1, u64::MAX, 1 << 32, 77 << 32 | 5] {
+        let given_out = sessions.open(at(100)).unwrap().get();
+        let alias = given_out + (1 << 56);
+        for bits in [0, 1, u64::MAX, 1 << 32, 77 << 32 | 5, alias] {
             assert!(
                 sessions.is_ended(SessionId::from_bits(bits), at(0)),
                 "{bits:#x}"

@@ -10,12 +10,13 @@ use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
 use crate::key::Key;
+use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Grant, Holder, Host, Limit, Loss, Lost, Mode, NotHeld, Outcome, Release, Renewal, Span,
+    Acquire, Grant, Holder, Host, Loss, Lost, Mode, NotHeld, Outcome, Release, Renewal, Span,
 };
 use crate::room::Room;
 use crate::session::{SessionId, Sessions};
-use crate::slab::NONE;
+use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::table::Table;
 use crate::table::reclaim::{self, Guard};
@@ -30,6 +31,8 @@ pub(crate) struct Common<H: Host> {
     pub(crate) limits: Limits,
     /// Waiters of all shards.
     pub(crate) waiters: AtomicU32,
+    /// Notes of all shards.
+    pub(crate) notes: Arc<NoteBudget>,
 }
 
 /// The bounds that a shard checks itself.
@@ -120,18 +123,21 @@ impl<H: Host> Shard<H> {
     ) -> Option<Answer<Outcome>> {
         let now = terms.now;
         loop {
-            let Ok((found, is_new)) =
-                self.table
-                    .find_or_insert(request.key, hash, &self.bounds, now, guard)
-            else {
-                return Some(Answer {
-                    outcome: Outcome::Busy(Limit::Keys),
-                    slot: NONE,
-                });
+            let found = self
+                .table
+                .find_or_insert(request.key, hash, &self.bounds, now, guard);
+            let (found, is_new) = match found {
+                Ok(found) => found,
+                Err(full) => {
+                    return Some(Answer {
+                        outcome: Outcome::Busy(full.into()),
+                        slot: NONE,
+                    });
+                }
             };
             let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
             if is_new {
-                self.ask_attention(cell, slot);
+                self.introduce(cell, slot);
             }
             if word.is_plain_free() {
                 if !self.may_issue(word.fence().next()) {
@@ -222,7 +228,7 @@ impl<H: Host> Shard<H> {
         self.renew_contended(key, hash, fence, &terms, &guard)
     }
 
-    /// Frees the lock named by key and fence, if it is the caller's.
+    /// Frees the lock named by key and fence, if it is the caller's. Tells how long it had been held, too.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -231,14 +237,15 @@ impl<H: Host> Shard<H> {
         fence: Fence,
         owner: SessionId,
         now: Tick,
-    ) -> Answer<Release> {
+    ) -> Answer<(Release, u64)> {
+        let not_held = |why, slot| Answer {
+            outcome: (Release::NotHeld(why), 0),
+            slot,
+        };
         let guard = reclaim::pin();
         loop {
             let Some(found) = self.table.find(key, hash, &guard) else {
-                return Answer {
-                    outcome: Release::NotHeld(NotHeld::Free),
-                    slot: NONE,
-                };
+                return not_held(NotHeld::Free, NONE);
             };
             let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
             if word.belongs_to_room() {
@@ -248,34 +255,25 @@ impl<H: Host> Shard<H> {
                 };
             }
             if !word.is_held() {
-                return Answer {
-                    outcome: Release::NotHeld(NotHeld::Free),
-                    slot,
-                };
+                return not_held(NotHeld::Free, slot);
             }
             // Not published yet: a fence that nobody has been told cannot be the caller's.
             let Some(seen) = cell.seen(word) else {
-                return Answer {
-                    outcome: Release::NotHeld(NotHeld::OtherFence),
-                    slot,
-                };
+                return not_held(NotHeld::OtherFence, slot);
             };
             if let Some(why) = self.why_not(word, &seen, fence, owner) {
-                return Answer {
-                    outcome: Release::NotHeld(why),
-                    slot,
-                };
+                return not_held(why, slot);
             }
             if self.is_over(&seen, now) {
                 self.expire_plain(cell, word, &seen, key, now);
-                return Answer {
-                    outcome: Release::NotHeld(NotHeld::Expired),
-                    slot,
-                };
+                return not_held(NotHeld::Expired, slot);
             }
             if cell.try_free(word) {
                 return Answer {
-                    outcome: Release::Released { count: 0 },
+                    outcome: (
+                        Release::Released { count: 0 },
+                        held_ms(seen.since_low32, now),
+                    ),
                     slot,
                 };
             }
@@ -313,11 +311,22 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Whether `owner` holds this cell, for a seat that sweeps its list. A wrong yes costs nothing but a place in it.
-    pub(crate) fn may_be_held_by(&self, slot: u32, owner: SessionId) -> bool {
+    /// Calls `visit` with the fence of each grant under which `owner` holds this cell.
+    pub(crate) fn each_hold(&self, slot: u32, owner: SessionId, mut visit: impl FnMut(Fence)) {
         let cell = self.table.cell(slot);
-        let word = cell.word();
-        word.belongs_to_room() || cell.seen(word).is_some_and(|seen| seen.owner == owner)
+        let mut word = cell.word();
+        if word.is_rich() {
+            let room = self.room.lock();
+            if let Some(record) = room.record(slot) {
+                let holders = record.holders.iter().filter(|holder| holder.owner == owner);
+                holders.for_each(|holder| visit(holder.fence));
+                return;
+            }
+            word = cell.word();
+        }
+        if cell.seen(word).is_some_and(|seen| seen.owner == owner) {
+            visit(word.fence());
+        }
     }
 
     /// Allows fences up to `to`, and serves whoever was waiting for them.
@@ -422,6 +431,7 @@ impl<H: Host> Shard<H> {
             owner: seen.owner,
             why,
             late_ms,
+            held_ms: held_ms(seen.since_low32, now),
         });
     }
 
@@ -438,15 +448,34 @@ impl<H: Host> Shard<H> {
         until
     }
 
-    /// Puts a cell into the inbox of the home core, unless it is there already.
+    /// Asks the home core to look at a cell that it knows.
     #[cold]
     pub(crate) fn ask_attention(&self, cell: &Cell, slot: u32) {
-        if cell.inbox.fetch_or(REQUESTED, Ordering::AcqRel) & REQUESTED != 0 {
+        self.put_into_inbox(cell, slot, REQUESTED);
+    }
+
+    /// Makes a cell known to the home core, once its key is in the index.
+    #[cold]
+    pub(crate) fn introduce(&self, cell: &Cell, slot: u32) {
+        self.put_into_inbox(cell, slot, REQUESTED | NEWBORN);
+    }
+
+    /// Puts a cell into the inbox of the home core, unless it is there already.
+    fn put_into_inbox(&self, cell: &Cell, slot: u32, flags: u32) {
+        if cell.inbox.fetch_or(flags, Ordering::AcqRel) & REQUESTED != 0 {
             return;
         }
+        let mut link = NONE;
         let mut first = self.inbox.load(Ordering::Relaxed);
         loop {
-            cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
+            if fault::injected(Fault::LinkOverwritesFlags) {
+                cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
+            } else {
+                // The link is ours alone, the flags beside it are not. And what others did before they set theirs is seen
+                // by the home core only if we do not come between with a plain store.
+                cell.inbox.fetch_xor(link ^ first, Ordering::Relaxed);
+            }
+            link = first;
             // Release, paired with the swap of the home core: it finds the link written.
             match self
                 .inbox
@@ -511,6 +540,14 @@ impl<H: Host> Shard<H> {
 
 /// In a cell's `inbox` field: the cell is in the inbox or about to be.
 pub(crate) const REQUESTED: u32 = 1 << 31;
+
+/// Beside it: the cell has a new key, and is in no wheel yet.
+pub(crate) const NEWBORN: u32 = 1 << 30;
+
+const _: () = assert!(
+    SLOT_MAX & (REQUESTED | NEWBORN) == 0,
+    "flags and link share a word"
+);
 
 /// How long ago `since` was. Exact for 49 days, which no lease reaches without being renewed a good many times.
 pub(crate) fn held_ms(since_low32: u32, now: Tick) -> u64 {

@@ -21,7 +21,7 @@ pub(crate) trait Slot: Sized {
 pub(crate) const NONE: u32 = 0;
 
 /// The first segment's size, log2. Small enough for an embedded engine of a few keys.
-const FIRST_BITS: u32 = if cfg!(loom) { 2 } else { 6 };
+const FIRST_BITS: u32 = if cfg!(loom) { 1 } else { 6 };
 const SEGMENT_COUNT: usize = 25 - FIRST_BITS as usize;
 
 /// Slot numbers fit in 24 bits: an index entry packs one beside its tag.

@@ -13,12 +13,126 @@ pub(crate) use parking_lot::Mutex;
 pub(crate) use crossbeam_queue::SegQueue as Queue;
 
 #[cfg(loom)]
-pub(crate) use self::modelled::{AtomicU32, AtomicU64, Mutex, Ordering, Queue};
+pub(crate) use self::modelled::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, Queue};
 
 #[cfg(loom)]
 mod modelled {
-    use loom::sync::MutexGuard;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    use loom::sync::{Condvar, MutexGuard};
+    use loom::sync::atomic;
+    pub(crate) use loom::sync::atomic::Ordering;
+
+    /// loom's atomic, with every access announced to loom first.
+    ///
+    /// loom 0.7 decides which orders are worth trying by looking from each access back to the last one of the same atomic.
+    /// A load is no reason to try an earlier load in another order, so a thread that loads before it writes hides from
+    /// loom that others have loaded too, and they are never shown what it wrote (loom's issues 166 and 392). All our code
+    /// loads before it compares and swaps. So each thread that loads first touches a companion of its own, and each that
+    /// writes touches those of all threads: now a write meets every load, and loads still do not meet each other. The
+    /// companions are condition variables that nobody waits for: a touch makes loom try more and orders nothing.
+    pub(crate) struct Announced<A> {
+        atomic: A,
+        companions: [Condvar; THREADS_MAX],
+    }
+
+    /// As many threads as a model has, its main one included.
+    const THREADS_MAX: usize = 3;
+
+    loom::thread_local! {
+        /// Which companions are this thread's.
+        static READER: usize = NEXT_READER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    loom::lazy_static! {
+        /// loom's, so that every execution counts its threads anew: it must find again what it did before.
+        static ref NEXT_READER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    }
+
+    pub(crate) type AtomicU32 = Announced<atomic::AtomicU32>;
+    pub(crate) type AtomicU64 = Announced<atomic::AtomicU64>;
+    pub(crate) type AtomicPtr<T> = Announced<atomic::AtomicPtr<T>>;
+
+    impl<A> Announced<A> {
+        fn wrap(atomic: A) -> Self {
+            Announced {
+                atomic,
+                companions: std::array::from_fn(|_| Condvar::new()),
+            }
+        }
+
+        fn for_load(&self) -> &A {
+            READER.with(|reader| self.companions[*reader].notify_one());
+            &self.atomic
+        }
+
+        fn for_write(&self) -> &A {
+            for companion in &self.companions {
+                companion.notify_one();
+            }
+            &self.atomic
+        }
+    }
+
+    macro_rules! announced {
+        ($atomic:ty, $value:ty, { $($method:ident($($argument:ident: $type:ty),*) -> $result:ty;)* }) => {
+            #[allow(dead_code, reason = "the same methods for all widths")]
+            impl Announced<$atomic> {
+                pub(crate) fn new(value: $value) -> Self {
+                    Announced::wrap(<$atomic>::new(value))
+                }
+
+                pub(crate) fn load(&self, order: Ordering) -> $value {
+                    self.for_load().load(order)
+                }
+
+                $(pub(crate) fn $method(&self, $($argument: $type),*) -> $result {
+                    self.for_write().$method($($argument),*)
+                })*
+            }
+        };
+        ($atomic:ty, $value:ty) => {
+            announced!($atomic, $value, {
+                store(value: $value, order: Ordering) -> ();
+                swap(value: $value, order: Ordering) -> $value;
+                compare_exchange(
+                    old: $value, new: $value, success: Ordering, failure: Ordering
+                ) -> Result<$value, $value>;
+                compare_exchange_weak(
+                    old: $value, new: $value, success: Ordering, failure: Ordering
+                ) -> Result<$value, $value>;
+                fetch_add(value: $value, order: Ordering) -> $value;
+                fetch_sub(value: $value, order: Ordering) -> $value;
+                fetch_or(value: $value, order: Ordering) -> $value;
+                fetch_xor(value: $value, order: Ordering) -> $value;
+                fetch_max(value: $value, order: Ordering) -> $value;
+                fetch_min(value: $value, order: Ordering) -> $value;
+            });
+        };
+    }
+
+    announced!(atomic::AtomicU32, u32);
+    announced!(atomic::AtomicU64, u64);
+
+    impl<T> Announced<atomic::AtomicPtr<T>> {
+        pub(crate) fn new(pointer: *mut T) -> Self {
+            Announced::wrap(atomic::AtomicPtr::new(pointer))
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> *mut T {
+            self.for_load().load(order)
+        }
+
+        pub(crate) fn store(&self, pointer: *mut T, order: Ordering) {
+            self.for_write().store(pointer, order);
+        }
+
+        pub(crate) fn swap(&self, pointer: *mut T, order: Ordering) -> *mut T {
+            self.for_write().swap(pointer, order)
+        }
+
+        pub(crate) fn with_mut<R>(&mut self, change: impl FnOnce(&mut *mut T) -> R) -> R {
+            self.atomic.with_mut(change)
+        }
+    }
 
     /// loom's mutex with parking_lot's face: no poisoning, guards handed out directly.
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

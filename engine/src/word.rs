@@ -63,6 +63,10 @@ impl Word {
         self.0 & QUEUED != 0
     }
 
+    pub(crate) const fn is_rich(self) -> bool {
+        self.0 & RICH != 0
+    }
+
     pub(crate) const fn is_dead(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == RICH
     }

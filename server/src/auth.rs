@@ -19,11 +19,8 @@ const TOKENS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = (TOKENS_MAX * TOKEN_BYTES_MAX * 2) as u64;
 
 /// The tokens that a client may show. Without any, everybody may connect.
-#[derive(Clone)]
-pub struct Tokens {
-    /// Sorted by nothing and searched by nobody: `accepts` looks at all.
+pub(crate) struct Tokens {
     digests: Vec<[u8; 32]>,
-    is_world_readable: bool,
 }
 
 /// Why there are no tokens. The server does not start, since it would let everybody in or nobody.
@@ -100,23 +97,27 @@ impl std::error::Error for AuthError {}
 
 impl Tokens {
     /// No tokens: everybody may connect. For servers that only the own machine can reach.
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             digests: Vec::new(),
-            is_world_readable: false,
         }
     }
 
     /// Reads a file of tokens: one per line, blank lines and lines that start with `#` do not count, neither do spaces
-    /// around a token.
-    pub fn from_file(path: &Path) -> Result<Self, AuthError> {
+    /// around a token. Logs a warning about a file that everybody can read.
+    pub(crate) fn from_file(path: &Path) -> Result<Self, AuthError> {
         use io::Read;
         let unreadable = |error| AuthError::Unreadable {
             path: path.to_owned(),
             error,
         };
         let file = std::fs::File::open(path).map_err(unreadable)?;
-        let is_world_readable = is_world_readable(&file.metadata().map_err(unreadable)?);
+        if is_world_readable(&file.metadata().map_err(unreadable)?) {
+            tracing::warn!(
+                "everybody on this machine can read the tokens in {}; `chmod 600` it",
+                path.display()
+            );
+        }
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1)
             .read_to_end(&mut bytes)
@@ -126,11 +127,7 @@ impl Tokens {
                 path: path.to_owned(),
             });
         }
-        let tokens = Self::from_bytes(&bytes, path)?;
-        Ok(Self {
-            is_world_readable,
-            ..tokens
-        })
+        Self::from_bytes(&bytes, path)
     }
 
     fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, AuthError> {
@@ -159,19 +156,16 @@ impl Tokens {
                 path: path.to_owned(),
             });
         }
-        Ok(Self {
-            digests,
-            is_world_readable: false,
-        })
+        Ok(Self { digests })
     }
 
     /// Whether a client has to show a token at all.
-    pub fn is_required(&self) -> bool {
+    pub(crate) fn is_required(&self) -> bool {
         !self.digests.is_empty()
     }
 
     /// Whether a client that shows this may connect. Where no token is required, any will do, also none.
-    pub fn accepts(&self, token: &[u8]) -> bool {
+    pub(crate) fn accepts(&self, token: &[u8]) -> bool {
         if !self.is_required() {
             return true;
         }
@@ -182,11 +176,6 @@ impl Tokens {
             is_known |= known.ct_eq(&shown);
         }
         is_known.into()
-    }
-
-    /// Whether everybody on this machine can read the file the tokens came from: worth a warning at start.
-    pub fn is_world_readable(&self) -> bool {
-        self.is_world_readable
     }
 }
 
@@ -296,10 +285,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tokens");
         std::fs::write(&path, NEW).unwrap();
-        for (mode, is_world_readable) in [(0o600, false), (0o640, false), (0o644, true)] {
+        for (mode, is_noticed) in [(0o600, false), (0o640, false), (0o644, true)] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-            let tokens = Tokens::from_file(&path).unwrap();
-            assert_eq!(tokens.is_world_readable(), is_world_readable, "{mode:o}");
+            let metadata = std::fs::metadata(&path).unwrap();
+            assert_eq!(is_world_readable(&metadata), is_noticed, "{mode:o}");
+            assert!(Tokens::from_file(&path).is_ok());
         }
     }
 

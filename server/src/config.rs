@@ -329,6 +329,11 @@ impl Config {
         Ok(())
     }
 
+    /// Starts logging to standard error as the settings say. For programs that have no subscriber of their own.
+    pub fn start_logging(&self) {
+        crate::logging::start(self);
+    }
+
     /// How many I/O threads `threads` comes to on this machine.
     pub fn thread_count(&self) -> u32 {
         match self.threads {

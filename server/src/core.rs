@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use engine::{GaveUp, Grant, Key, Release, Seat, SessionId};
 use hashbrown::HashMap;
 use protocol::{ErrorCode, Push, Reply, RequestId, UnavailableReason};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,10 @@ pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     connections: RefCell<Connections>,
     seats: RefCell<HashMap<SessionId, Rc<RefCell<Seat>>>>,
+    /// Sockets that somebody here still serves, those without a hello and those that are closing among them.
+    pub(crate) sockets: Cell<usize>,
+    /// Those of them that are told that there are too many.
+    pub(crate) turned_away: Cell<usize>,
 }
 
 /// Connections by slot; a slot's generation tells one connection from the next.
@@ -48,6 +52,8 @@ impl Core {
             shared,
             connections: RefCell::default(),
             seats: RefCell::default(),
+            sockets: Cell::new(0),
+            turned_away: Cell::new(0),
         })
     }
 
@@ -117,15 +123,28 @@ impl Core {
         loop {
             post.bell.notified().await;
             post.mailbox.begin();
-            let mut taken = 0;
-            while let Some(mail) = post.mailbox.take() {
-                self.open(mail);
-                taken += 1;
-                if taken % MAIL_BATCH == 0 {
-                    tokio::task::yield_now().await;
-                }
+            while self.open_some() == MAIL_BATCH {
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Opens what lies in the mailbox, a batch of it at most. Returns how many there were.
+    fn open_some(&self) -> usize {
+        let mailbox = &self.shared.engine.host().posts[self.id].mailbox;
+        let mut taken = 0;
+        while taken < MAIL_BATCH
+            && let Some(mail) = mailbox.take()
+        {
+            self.open(mail);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Opens all of it now: the server goes.
+    pub(crate) fn open_all(&self) {
+        while self.open_some() > 0 {}
     }
 
     fn open(&self, mail: Mail) {
@@ -151,18 +170,27 @@ impl Core {
             } => {
                 self.vacate(session);
                 if cores_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    self.shared.registry().remove(session);
-                    self.shared.engine.forget_session(session);
-                    self.metrics().sessions_ended.bump();
+                    self.forget(session);
                 }
             }
-            Mail::Superseded { connection } => {
+            Mail::SessionGone { connection } => {
+                if let Some(connection) = self.find(connection) {
+                    connection.close_with(
+                        ErrorCode::SESSION_ENDED,
+                        "the session has ended; open a new one",
+                    );
+                }
+            }
+            Mail::Superseded { connection, done } => {
                 if let Some(connection) = self.find(connection) {
                     connection.close_with(
                         ErrorCode::OUT_OF_TURN,
                         "another connection has resumed this session",
                     );
+                    // Its peer may take its time to hear that; what waits must not stand in the way of what is repeated.
+                    self.abandon_waits(&connection);
                 }
+                drop(done);
             }
         }
     }
@@ -178,6 +206,10 @@ impl Core {
                 metrics.acquire_grants.bump();
                 metrics.holds_begun.bump();
                 metrics.acquire_wait.record(waiter.asked.ms_until(now));
+                if let Some(audit) = self.shared.audit() {
+                    let session = Some(connection.session.clone());
+                    audit.granted_to_waiter(session, &waiter, &grant, now);
+                }
                 connection.session.count_held(self.id, 1);
                 connection.remember(waiter.request_id, Remembered::Granted(grant));
                 connection.send(|out| {
@@ -186,16 +218,29 @@ impl Core {
             }
             // The connection went, or its client gave up, while the grant was on its way.
             None => {
-                let seat = self.seat(waiter.session);
+                // The seat may be gone with its session; then there is nothing left to give back.
+                let seat = self.seats.borrow().get(&waiter.session).cloned();
+                let seat = seat.unwrap_or_else(|| Rc::new(Seat::new(waiter.session).into()));
                 let key = Key::new(&waiter.key).expect("it was a key when it was asked for");
-                let outcome =
-                    self.shared
-                        .engine
-                        .release(&mut seat.borrow_mut(), key, grant.fence, now);
-                self.metrics().holds_begun.bump();
+                let (outcome, held_ms) = self.shared.engine.release_timed(
+                    &mut seat.borrow_mut(),
+                    key,
+                    grant.fence,
+                    now,
+                );
+                let session = self.shared.registry().find(waiter.session);
+                let metrics = self.metrics();
+                metrics.holds_begun.bump();
+                if let Some(audit) = self.shared.audit() {
+                    audit.granted_to_waiter(session.clone(), &waiter, &grant, now);
+                }
                 if let Release::Released { .. } = outcome {
-                    self.metrics().holds_ended.bump();
-                    self.metrics().grants_returned.bump();
+                    metrics.holds_ended.bump();
+                    metrics.grants_returned.bump();
+                    metrics.held.record(held_ms);
+                    if let Some(audit) = self.shared.audit() {
+                        audit.returned(session, &waiter, grant.fence.get(), held_ms);
+                    }
                 }
             }
         }
@@ -260,7 +305,23 @@ impl Core {
         }
     }
 
-    /// Frees what a session that has ended took through this core, and closes its connections here.
+    /// Takes all waits of a connection out of their queues without an answer: nobody reads it any more.
+    pub(crate) fn abandon_waits(&self, connection: &Connection) {
+        let now = self.shared.clock.now();
+        let waits: Vec<_> = connection.waits.borrow_mut().drain().collect();
+        for (_, ticket) in &waits {
+            connection.session.count_waiting(-1);
+            // One that is not waiting any more was granted, and the grant is in our mailbox: it will be given back.
+            self.shared.engine.cancel(*ticket, now);
+            self.metrics().acquire_cancels.bump();
+        }
+        if !waits.is_empty() {
+            let session = &connection.session;
+            session.remember_unanswered(waits.iter().map(|(request_id, _)| *request_id));
+        }
+    }
+
+    /// Frees what a session that has ended took through this core.
     fn vacate(&self, session: SessionId) {
         let seat = self.seats.borrow_mut().remove(&session);
         if let Some(seat) = seat {
@@ -268,13 +329,16 @@ impl Core {
                 .engine
                 .vacate(&mut seat.borrow_mut(), self.shared.clock.now());
         }
-        for connection in self.all() {
-            if connection.session.id == session {
-                connection.close_with(
-                    ErrorCode::SESSION_ENDED,
-                    "the session has ended; open a new one",
-                );
-            }
+    }
+
+    /// Forgets a session that every core has vacated, and has its connections closed.
+    fn forget(&self, session: SessionId) {
+        let forgotten = self.shared.registry().remove(session);
+        self.shared.engine.forget_session(session);
+        self.metrics().sessions_ended.bump();
+        for connection in forgotten.iter().flat_map(|session| session.connections()) {
+            let post = self.shared.engine.host().post(connection);
+            post.send(Mail::SessionGone { connection });
         }
     }
 

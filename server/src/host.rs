@@ -2,12 +2,14 @@
 //!
 //! The engine calls these with a shard's mutex held, so they only look things up and post.
 
+use crate::audit::Audit;
+use crate::metrics::Durations;
 use crate::registry::Registry;
-use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Posted, SessionId, Tick};
-use protocol::LostReason;
+use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, Tick};
+use protocol::{Lease, LostReason};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
 /// has a deadline, and its next renewal is refused.
@@ -28,6 +30,8 @@ pub(crate) struct Waiter {
     pub(crate) session: SessionId,
     pub(crate) request_id: u64,
     pub(crate) key: Arc<[u8]>,
+    pub(crate) mode: Mode,
+    pub(crate) lease: Lease,
     pub(crate) trace_id: Option<Arc<str>>,
     pub(crate) asked: Tick,
 }
@@ -48,14 +52,20 @@ pub(crate) enum Mail {
         fence: engine::Fence,
         reason: LostReason,
     },
-    /// The session is over: vacate its seat here. Whoever brings the count to zero forgets the session.
+    /// The session is over: vacate its seat here. Whoever brings the count to zero forgets the session and closes its
+    /// connections: what the others had to tell them is in the mailboxes by then, in front of that.
     SessionEnded {
         session: SessionId,
         cores_left: Arc<AtomicUsize>,
     },
-    /// Close this connection: another one has resumed its session.
+    /// Close this connection: its session is over, and it has been told of all it lost.
+    SessionGone {
+        connection: ConnectionId,
+    },
+    /// Close this connection: another one resumes its session, and waits for `done` to be dropped.
     Superseded {
         connection: ConnectionId,
+        done: mpsc::Sender<()>,
     },
 }
 
@@ -97,6 +107,8 @@ pub(crate) struct Switchboard {
     pub(crate) posts: Box<[Post]>,
     pub(crate) registry: Registry,
     pub(crate) losses: Losses,
+    /// `None`, unless the settings ask for an audit log.
+    pub(crate) audit: Option<Arc<Audit>>,
 }
 
 /// Locks lost, by reason. Counted here because no core asked for them.
@@ -105,14 +117,17 @@ pub(crate) struct Losses {
     pub(crate) expired: AtomicU64,
     pub(crate) session_ended: AtomicU64,
     pub(crate) forced: AtomicU64,
+    /// How long they had been held.
+    pub(crate) held: Durations,
 }
 
 impl Switchboard {
-    pub(crate) fn new(core_count: usize) -> Self {
+    pub(crate) fn new(core_count: usize, audit: Option<Arc<Audit>>) -> Self {
         Switchboard {
             posts: (0..core_count).map(|_| Post::new()).collect(),
             registry: Registry::new(),
             losses: Losses::default(),
+            audit,
         }
     }
 
@@ -159,7 +174,12 @@ impl Host for Switchboard {
             Lost::Forced => (&self.losses.forced, LostReason::FORCED),
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if let Some(session) = self.registry.find(loss.owner) {
+        self.losses.held.record_shared(loss.held_ms);
+        let session = self.registry.find(loss.owner);
+        if let Some(audit) = &self.audit {
+            audit.lost(session.clone(), loss);
+        }
+        if let Some(session) = session {
             session.lost.fetch_add(1, Ordering::Relaxed);
             if let Some(connection) = session.latest_connection() {
                 let mail = Mail::Lost {

@@ -20,18 +20,29 @@
 //! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
 //! | `registry.rs`       | sessions: secret, name, connections, remembered outcomes                            |
 //! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |
+//! | `http.rs`           | the HTTP side; `http/locks.rs`: the view of the locks                               |
+//! | `exposition.rs`     | the metrics page; `oldest.rs`: how old the oldest lock is                           |
+//! | `audit.rs`          | the audit log; `legible.rs`: bytes in JSON                                          |
+//! | `notify.rs`         | readiness for systemd; `pinning.rs`: threads on their cores                         |
 //! | `clock.rs`          | the one source of time                                                              |
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod auth;
 mod clock;
 pub mod config;
 mod core;
+mod exposition;
 mod host;
+mod http;
+mod legible;
 mod logging;
 mod metrics;
 mod net;
+mod notify;
+mod oldest;
+mod pinning;
 mod registry;
 mod server;
 mod shared;

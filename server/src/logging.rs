@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use tracing::level_filters::LevelFilter;
 
 /// Starts logging as the settings say. Does nothing when somebody has done so before.
-pub fn start(config: &Config) {
+pub(crate) fn start(config: &Config) {
     let level = match config.log_level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,

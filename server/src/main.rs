@@ -1,1 +1,45 @@
-fn main() {}
+//! The program `fencepost`: flags to settings to a running server. Everything else it can do is in `cli/`.
+
+mod cli;
+
+use cli::Wish;
+use cli::failure::{Code, Failure, complain, print};
+use cli::flags::ServeArgs;
+use server::StartError;
+use std::process::ExitCode;
+
+/// Sessions and connections come and go on other threads than they were made on; this allocator is good at that.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let done = match cli::run() {
+        Wish::Serve(args) => serve(*args).map(|()| ExitCode::SUCCESS),
+        Wish::Done(done) => done,
+    };
+    done.unwrap_or_else(|failure| failure.report())
+}
+
+/// Runs the server until a signal stops it, or shows its settings.
+fn serve(mut args: ServeArgs) -> Result<(), Failure> {
+    let loaded = args.sources().load().map_err(Failure::usage)?;
+    if args.check_config {
+        loaded.check_files().map_err(Failure::usage)?;
+        loaded.warnings.iter().for_each(|warning| complain(warning));
+        return print("ok\n");
+    }
+    if args.print_config {
+        return print(&loaded.to_toml());
+    }
+    loaded.config.start_logging();
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    server::run(loaded.config).map_err(|error| {
+        let code = match error {
+            StartError::Setting(_) | StartError::Auth(_) => Code::Usage,
+            _ => Code::No,
+        };
+        Failure::new(code, error)
+    })
+}

@@ -21,6 +21,11 @@ impl Counter {
             .store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
+    /// For the few numbers that several cores raise.
+    fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -39,10 +44,26 @@ pub(crate) struct Durations {
 impl Durations {
     #[inline]
     pub(crate) fn record(&self, ms: u64) {
-        let bucket = (u64::BITS - ms.leading_zeros()) as usize;
-        self.buckets[bucket.min(DURATION_BUCKETS - 1)].bump();
+        self.buckets[bucket(ms)].bump();
         self.sum_ms.add(ms);
     }
+
+    /// For durations that several cores record.
+    pub(crate) fn record_shared(&self, ms: u64) {
+        self.buckets[bucket(ms)].add_shared(1);
+        self.sum_ms.add_shared(ms);
+    }
+
+    pub(crate) fn totals(&self) -> DurationTotals {
+        let mut totals = DurationTotals::default();
+        totals.add(self);
+        totals
+    }
+}
+
+#[inline]
+fn bucket(ms: u64) -> usize {
+    ((u64::BITS - ms.leading_zeros()) as usize).min(DURATION_BUCKETS - 1)
 }
 
 /// Several cores' durations together.
@@ -111,6 +132,7 @@ core_metrics! {
     busy_waiters_per_key,
     busy_waiters,
     busy_keys,
+    busy_bytes,
     busy_in_flight,
     busy_shared_holders,
     busy_sessions,

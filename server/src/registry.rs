@@ -9,7 +9,7 @@ use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use protocol::SessionSecret;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 /// How many outcomes each connection remembers, in case its requests are repeated on another one.
 pub(crate) const REMEMBERED_MAX: usize = 256;
 
-/// How many connections that are gone a session remembers outcomes of.
-const PAST_CONNECTIONS_MAX: usize = 8;
+/// How many outcomes a session remembers of connections that are gone: the ones with the highest ids.
+const PAST_MAX: usize = 8 * REMEMBERED_MAX;
 
 const MAP_COUNT: usize = 64;
 
@@ -47,8 +47,10 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct Links {
     connections: Vec<Link>,
-    /// Of connections that are gone, newest last.
-    past: VecDeque<Arc<Mutex<Outcomes>>>,
+    /// Of connections that are gone, by request id.
+    past: BTreeMap<u64, Remembered>,
+    /// The highest id whose outcome a connection that is gone no longer knew, or `past` had no room for.
+    forgotten: u64,
 }
 
 struct Link {
@@ -59,31 +61,65 @@ struct Link {
 
 /// The latest requests of one connection that changed something, and what they were answered.
 #[derive(Default)]
-pub(crate) struct Outcomes(VecDeque<(u64, Remembered)>);
+pub(crate) struct Outcomes {
+    latest: VecDeque<(u64, Remembered)>,
+    /// The highest id whose outcome had to make room.
+    forgotten: u64,
+}
 
-/// An answer worth giving again.
-#[derive(Clone, Copy, Debug)]
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Remembered {
     Granted(Grant),
-    Released { count: u32 },
+    Released {
+        count: u32,
+    },
+    /// It waited when its connection went, and was taken out of line.
+    Unanswered,
+}
+
+/// What is known of a request that comes again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recollection {
+    /// It took effect, and this was the answer.
+    Outcome(Remembered),
+    /// It has had no effect.
+    NoEffect,
+    /// It may have had one, so long ago that nobody knows.
+    Forgotten,
 }
 
 impl Outcomes {
     pub(crate) fn extend(&mut self, outcomes: impl IntoIterator<Item = (u64, Remembered)>) {
         for outcome in outcomes {
-            if self.0.len() == REMEMBERED_MAX {
-                self.0.pop_front();
+            if self.latest.len() == REMEMBERED_MAX
+                && let Some((id, _)) = self.latest.pop_front()
+            {
+                self.forgotten = self.forgotten.max(id);
             }
-            self.0.push_back(outcome);
+            self.latest.push_back(outcome);
         }
     }
 
     fn find(&self, request_id: u64) -> Option<Remembered> {
-        self.0
+        self.latest
             .iter()
             .rev()
             .find(|(id, _)| *id == request_id)
             .map(|(_, outcome)| *outcome)
+    }
+}
+
+impl Links {
+    /// Lets the oldest go. Those that had no effect can be forgotten without a trace.
+    fn trim(&mut self) {
+        while self.past.len() > PAST_MAX {
+            if let Some((id, outcome)) = self.past.pop_first()
+                && outcome != Remembered::Unanswered
+            {
+                self.forgotten = self.forgotten.max(id);
+            }
+        }
     }
 }
 
@@ -106,8 +142,8 @@ impl Registry {
         self.map(session.id).write().insert(session.id, session);
     }
 
-    pub(crate) fn remove(&self, id: SessionId) {
-        self.map(id).write().remove(&id);
+    pub(crate) fn remove(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.map(id).write().remove(&id)
     }
 
     /// `true` for the first who says that this session is to be taken down.
@@ -177,11 +213,20 @@ impl Session {
         let mut links = self.links.lock();
         if let Some(position) = links.connections.iter().position(|link| link.id == id) {
             let link = links.connections.remove(position);
-            if links.past.len() == PAST_CONNECTIONS_MAX {
-                links.past.pop_front();
-            }
-            links.past.push_back(link.outcomes);
+            let outcomes = link.outcomes.lock();
+            links.forgotten = links.forgotten.max(outcomes.forgotten);
+            links.past.extend(outcomes.latest.iter().copied());
+            links.trim();
         }
+    }
+
+    /// Writes down that these requests waited for nothing: should they come again, they are new.
+    pub(crate) fn remember_unanswered(&self, request_ids: impl Iterator<Item = u64>) {
+        let mut links = self.links.lock();
+        links
+            .past
+            .extend(request_ids.map(|id| (id, Remembered::Unanswered)));
+        links.trim();
     }
 
     pub(crate) fn connections(&self) -> Vec<ConnectionId> {
@@ -206,12 +251,24 @@ impl Session {
             .map(|link| link.address)
     }
 
-    /// What a request that is now repeated was answered, on whichever connection that was.
-    pub(crate) fn remembered(&self, request_id: u64) -> Option<Remembered> {
+    /// What became of a request that is now repeated, on whichever connection it came first.
+    pub(crate) fn recall(&self, request_id: u64) -> Recollection {
         let links = self.links.lock();
-        let live = links.connections.iter().map(|link| &link.outcomes);
-        live.chain(&links.past)
-            .find_map(|outcomes| outcomes.lock().find(request_id))
+        let mut forgotten = links.forgotten;
+        for link in &links.connections {
+            let outcomes = link.outcomes.lock();
+            if let Some(outcome) = outcomes.find(request_id) {
+                return Recollection::Outcome(outcome);
+            }
+            forgotten = forgotten.max(outcomes.forgotten);
+        }
+        match links.past.get(&request_id) {
+            Some(Remembered::Unanswered) => Recollection::NoEffect,
+            Some(outcome) => Recollection::Outcome(*outcome),
+            // Ids rise, so what is higher than all that was forgotten would be remembered.
+            None if request_id > forgotten => Recollection::NoEffect,
+            None => Recollection::Forgotten,
+        }
     }
 
     /// Whether enough time has passed since the last time to keep the session alive again.

@@ -1,22 +1,27 @@
 //! Starting and stopping: one thread per core, each with its own runtime, listener, mail and wheels.
 
+use crate::audit;
 use crate::auth::{AuthError, Tokens};
 use crate::clock::Clock;
 use crate::config::{Config, SettingError};
 use crate::core::Core;
 use crate::host::Switchboard;
+use crate::http::{self, Http};
 use crate::metrics::Metrics;
 use crate::net::listener;
 use crate::net::stopping;
+use crate::notify::Notifier;
+use crate::pinning;
 use crate::shared::Shared;
 use engine::{Engine, Fence, Settings};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +39,13 @@ pub enum StartError {
     Listen {
         /// Which one.
         address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The audit log cannot be opened.
+    Audit {
+        /// The file.
+        path: PathBuf,
         /// Why.
         error: io::Error,
     },
@@ -55,6 +67,13 @@ impl fmt::Display for StartError {
             StartError::Listen { address, error } => {
                 write!(f, "cannot listen on {address}: {error}")
             }
+            StartError::Audit { path, error } => {
+                write!(
+                    f,
+                    "cannot write the audit log {}: {error}",
+                    path.display()
+                )
+            }
             StartError::System(error) => {
                 write!(f, "the system refused a thread or a timer: {error}")
             }
@@ -69,6 +88,8 @@ pub struct Server {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
     threads: Vec<JoinHandle<()>>,
+    http: Option<Http>,
+    audit: Option<audit::Writer>,
 }
 
 /// Puts the settings of an embedded server together.
@@ -87,6 +108,12 @@ impl Builder {
     /// Where clients connect. Port 0 takes a free one.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.config.listen = address;
+        self
+    }
+
+    /// Where metrics, health and the read-only view are served over HTTP. Port 0 takes a free one.
+    pub fn http(mut self, address: SocketAddr) -> Self {
+        self.config.http = Some(address);
         self
     }
 
@@ -135,23 +162,31 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
-        let listeners =
-            listener::bind_all(config.listen, core_count).map_err(|error| StartError::Listen {
-                address: config.listen,
-                error,
-            })?;
+        let cannot_listen = |address| move |error| StartError::Listen { address, error };
+        let listeners = listener::bind_all(config.listen, core_count)
+            .map_err(cannot_listen(config.listen))?;
         let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
+        let http_listener = match config.http {
+            Some(address) => Some(http::bind(address).map_err(cannot_listen(address))?),
+            None => None,
+        };
         let clock = Clock::start();
+        let audit = match &config.audit_log {
+            Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
+                let path = path.clone();
+                StartError::Audit { path, error }
+            })?),
+            None => None,
+        };
+        let switchboard = Switchboard::new(core_count, audit.as_ref().map(audit::Writer::audit));
         let shared = Arc::new(Shared {
-            engine: Engine::new(
-                engine_settings(&config, core_count),
-                Switchboard::new(core_count),
-            ),
+            engine: Engine::new(engine_settings(&config, core_count), switchboard),
             clock,
             tokens,
             metrics: Metrics::new(core_count),
             core_count,
             connections: AtomicUsize::new(0),
+            started_unix_ms: since_epoch().as_millis() as u64,
             stop: CancellationToken::new(),
             config,
         });
@@ -159,6 +194,8 @@ impl Server {
             shared: shared.clone(),
             local_addr,
             threads: Vec::new(),
+            http: None,
+            audit,
         };
         for (id, listener) in listeners.into_iter().enumerate() {
             let shared = shared.clone();
@@ -168,12 +205,27 @@ impl Server {
                 .map_err(StartError::System)?;
             server.threads.push(thread);
         }
+        if let Some(listener) = http_listener {
+            server.http = Some(Http::start(listener, shared).map_err(StartError::System)?);
+        }
         Ok(server)
     }
 
     /// Where clients connect.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Where HTTP is served, if it is.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::address)
+    }
+
+    /// How many connections each core has accepted: whether the kernel spreads them well.
+    pub fn connections_per_core(&self) -> Vec<u64> {
+        (0..self.shared.core_count)
+            .map(|core| self.shared.metrics.core(core).connections_opened.get())
+            .collect()
     }
 
     /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
@@ -189,6 +241,10 @@ impl Server {
                 tracing::error!("a core ended with a panic");
             }
         }
+        // Until here it has told whoever asked that the server stops.
+        self.http = None;
+        // And now nobody is left who could do anything worth writing down.
+        self.audit = None;
     }
 }
 
@@ -204,12 +260,18 @@ pub fn run(config: Config) -> Result<(), StartError> {
         .enable_all()
         .build()
         .map_err(StartError::System)?;
+    let notifier = Notifier::from_environment();
     let server = Server::start(config)?;
+    if let Some(address) = server.http_addr() {
+        tracing::info!(%address, "metrics, health and locks over HTTP");
+    }
     tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
+    notifier.ready();
     runtime
         .block_on(stopping::wait_for_signal())
         .map_err(StartError::System)?;
     tracing::info!("stopping; a second signal ends it at once");
+    notifier.stopping();
     runtime.spawn(async {
         if stopping::wait_for_signal().await.is_ok() {
             std::process::exit(130);
@@ -225,6 +287,11 @@ pub fn run(config: Config) -> Result<(), StartError> {
 }
 
 fn run_core(id: usize, shared: Arc<Shared>, listener: std::net::TcpListener) {
+    if shared.config.pin
+        && let Err(error) = pinning::pin(id)
+    {
+        tracing::warn!("core {id} goes where the system puts it: {error}");
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -249,6 +316,12 @@ fn run_core(id: usize, shared: Arc<Shared>, listener: std::net::TcpListener) {
     });
 }
 
+fn since_epoch() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
 fn engine_settings(config: &Config, core_count: usize) -> Settings {
     let shards = match config.shards as usize {
         0 => (core_count * SHARDS_PER_THREAD)
@@ -256,10 +329,9 @@ fn engine_settings(config: &Config, core_count: usize) -> Settings {
             .min(256),
         shards => shards,
     };
-    // Nothing is on disk: fences stay monotonic by the clock. A million a second, for two hundred years.
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    // Nothing is on disk: fences stay monotonic by the clock. A million a second, for two hundred years. Not only whole
+    // seconds count, or a server that is back within one would issue the same fences again.
+    let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
     Settings {
         shards,
         keys_max: config.keys_max,
@@ -267,8 +339,9 @@ fn engine_settings(config: &Config, core_count: usize) -> Settings {
         waiters_per_key_max: config.waiters_per_key_max,
         waiters_max: config.waiters_max,
         shared_holders_max: config.shared_holders_max,
+        bytes_max: config.bytes_max,
         idle_ms: config.idle.as_millis() as u64,
-        floor: Fence::new(seconds << 20).unwrap_or(Fence::ZERO),
+        floor: Fence::new(floor as u64).unwrap_or(Fence::ZERO),
         ceiling: Fence::MAX,
         hash_seed: None,
         ..Settings::default()

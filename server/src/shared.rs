@@ -1,5 +1,6 @@
 //! What all cores share: the engine, the clock, the settings and the ways to reach each other.
 
+use crate::audit::Audit;
 use crate::auth::Tokens;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) core_count: usize,
     /// Open connections of all cores.
     pub(crate) connections: AtomicUsize,
+    /// When the server started, for people.
+    pub(crate) started_unix_ms: u64,
     /// Cancelled when the server is to stop.
     pub(crate) stop: CancellationToken,
 }
@@ -28,6 +31,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn registry(&self) -> &Registry {
         &self.engine.host().registry
+    }
+
+    /// Where to leave audit events, if anybody wants them.
+    #[inline]
+    pub(crate) fn audit(&self) -> Option<&Audit> {
+        self.engine.host().audit.as_deref()
     }
 
     /// Opens a session and writes it down. `None` at the limit.

@@ -26,6 +26,9 @@ const TAG_SHIFT: u32 = 24;
 /// The smallest index.
 const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
 
+/// How many threads may be half-way through an insertion at the same moment, each with one entry that is counted nowhere.
+const INSERTERS_MAX: usize = if cfg!(loom) { 1 } else { 256 };
+
 const _: () = assert!(
     SLOT_MAX == (1 << TAG_SHIFT) - 1,
     "tag and slot share an entry; slot 0 marks the special ones"
@@ -33,7 +36,7 @@ const _: () = assert!(
 
 pub(crate) struct Index {
     entries: Box<[AtomicU32]>,
-    /// Entries that are no longer EMPTY. Counted after the fact, so slightly behind.
+    /// Entries that are no longer EMPTY. Counted before the fact: whoever finds no empty entry also finds the index crowded.
     used: AtomicU32,
     /// Where CLOSED entries lead. Set before the first entry is closed.
     pub(crate) next: IndexPointer,
@@ -66,9 +69,24 @@ pub(crate) struct Prober {
 }
 
 impl Index {
-    /// An index with room for `live` entries at less than half load.
-    pub(crate) fn with_room_for(live: usize) -> Self {
-        let capacity = (live * 2).next_power_of_two().max(CAPACITY_MIN);
+    /// The smallest index, for a table with nothing in it.
+    pub(crate) fn smallest() -> Self {
+        Index::with_capacity(CAPACITY_MIN)
+    }
+
+    /// An index to move the entries of this one to, `live` of which are in use.
+    ///
+    /// It must not be full before the move is over, since the mover has nowhere else to put an entry. What may come into
+    /// it: the live entries; one for each that is empty here, a quarter; one for each step of the move, by the inserter
+    /// who does it; and whatever goes straight into it while the mover is held up, up to a quarter of its capacity,
+    /// beyond which inserters wait for the mover (`is_filling`). All of that must fit.
+    pub(crate) fn successor(&self, live: usize, entries_per_step: usize) -> Self {
+        let steps = self.capacity() / entries_per_step;
+        let expected = live + self.capacity() / 4 + steps + INSERTERS_MAX;
+        Index::with_capacity((expected * 4 / 3 + 1).next_power_of_two())
+    }
+
+    fn with_capacity(capacity: usize) -> Self {
         #[cfg(not(loom))]
         let entries = bytemuck::zeroed_slice_box(capacity);
         #[cfg(loom)]
@@ -86,7 +104,12 @@ impl Index {
 
     /// Whether it is time to move to another index: three quarters are used, by live entries or by gone ones.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) as usize * 4 > self.capacity() * 3
+        self.used.load(Ordering::Relaxed) as usize * 4 >= self.capacity() * 3
+    }
+
+    /// Whether this index, which entries are being moved to, fills faster than the move goes on. See `successor`.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.used.load(Ordering::Relaxed) as usize * 4 > self.capacity()
     }
 
     #[inline]
@@ -131,6 +154,8 @@ impl Index {
             self.entries[position].swap(entry, Ordering::AcqRel);
             return Insert::Done;
         }
+        // Relaxed: published by the entry, to those who need to see both.
+        self.used.fetch_add(1, Ordering::Relaxed);
         // Release: whoever follows this entry must find the cell prepared.
         match self.entries[position].compare_exchange(
             EMPTY,
@@ -138,11 +163,11 @@ impl Index {
             Ordering::AcqRel,
             Ordering::Acquire,
         ) {
-            Ok(_) => {
-                self.used.fetch_add(1, Ordering::Relaxed);
-                Insert::Done
+            Ok(_) => Insert::Done,
+            Err(_) => {
+                self.used.fetch_sub(1, Ordering::Relaxed);
+                Insert::Overtaken
             }
-            Err(_) => Insert::Overtaken,
         }
     }
 
@@ -201,7 +226,7 @@ impl Index {
                 }
                 Probe::Candidate(_) => {}
                 Probe::Moved | Probe::Exhausted => {
-                    panic!("the index being filled is half empty and not being left")
+                    panic!("the index being filled has room for all and is not being left")
                 }
             }
         }

@@ -6,7 +6,8 @@
 //! the old index, which is freed when no reader can be in it any more.
 //!
 //! Who may do what: anybody finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so the
-//! two never meet. An inserter only ever tries that mutex, except when the index is full to the brim.
+//! two never meet. An inserter only ever tries that mutex, except when the old index is full to the brim or the new one
+//! fills faster than the move goes on.
 //!
 //! A cell found by its key is returned with the word that was read before the key was compared. Whoever changes the cell
 //! compares against that word, and so finds out if the cell has been evicted and reused in between.
@@ -19,7 +20,8 @@ mod tests;
 use crate::cell::Cell;
 use crate::fault::{self, Fault};
 use crate::fence::Bounds;
-use crate::key::{Key, KeyBlock, KeyBuffer};
+use crate::key::{BLOCK_MEMORY_BYTES, Key, KeyBlock, KeyBuffer};
+use crate::request::Limit;
 use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::tick::Tick;
@@ -28,8 +30,8 @@ use index::{Index, Insert, Probe};
 use reclaim::{Guard, IndexPointer};
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
-/// index has room for twice the live entries, so the move is over long before it fills.
-const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 4 } else { 64 };
+/// index has room for all that comes in meanwhile (`Index::successor`).
+const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 2 } else { 64 };
 
 pub(crate) struct Table {
     cells: Slab<Cell>,
@@ -54,15 +56,28 @@ pub(crate) struct Found {
 
 /// A key for which there is no room.
 #[derive(Debug)]
-pub(crate) struct TableFull;
+pub(crate) enum TableFull {
+    /// There are as many keys as there may be.
+    Cells,
+    /// Long keys take as many blocks as they may.
+    Blocks,
+}
+
+impl From<TableFull> for Limit {
+    fn from(full: TableFull) -> Self {
+        match full {
+            TableFull::Cells => Limit::Keys,
+            TableFull::Blocks => Limit::Bytes,
+        }
+    }
+}
 
 impl Table {
-    pub(crate) fn new(keys_max: u32, hash_key: ahash::RandomState) -> Self {
+    pub(crate) fn new(keys_max: u32, blocks_max: u32, hash_key: ahash::RandomState) -> Self {
         Table {
             cells: Slab::new(keys_max),
-            // Long keys share blocks enough for every key to be 72 bytes long on average.
-            blocks: Slab::new(keys_max),
-            current: IndexPointer::new(Index::with_room_for(0)),
+            blocks: Slab::new(blocks_max),
+            current: IndexPointer::new(Index::smallest()),
             growth: Mutex::new(Growth { position: 0 }),
             hash_key,
         }
@@ -75,6 +90,11 @@ impl Table {
 
     pub(crate) fn live(&self) -> u32 {
         self.cells.live()
+    }
+
+    /// What long keys take beside their cells.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        u64::from(self.blocks.live()) * BLOCK_MEMORY_BYTES
     }
 
     /// The highest slot number there is, for those who walk all cells.
@@ -128,10 +148,10 @@ impl Table {
         now: Tick,
         guard: &Guard,
     ) -> Result<(Found, bool), TableFull> {
-        let slot = self.cells.take().ok_or(TableFull)?;
+        let slot = self.cells.take().ok_or(TableFull::Cells)?;
         if !self.cell(slot).key.write(key, &self.blocks) {
             self.cells.put(slot);
-            return Err(TableFull);
+            return Err(TableFull::Blocks);
         }
         let mut index = self.current(guard);
         'index: loop {
@@ -149,7 +169,7 @@ impl Table {
                         // left, so the floor that is read now lies above every fence the key has had.
                         let word = self.cell(slot).prepare(bounds.floor(), now);
                         if let Insert::Done = index.insert_at(position, &prober, slot) {
-                            self.help_growth(index, guard);
+                            self.help_growth(guard);
                             return Ok((Found { slot, word }, true));
                         }
                     }
@@ -262,11 +282,16 @@ impl Table {
         self.hash_key.hash_one(self.key_of(slot).key().bytes())
     }
 
-    /// Carries some entries over if the index is growing or should be; leaves it to whoever is at it already.
-    fn help_growth(&self, index: &Index, guard: &Guard) {
-        if (index.is_crowded() || index.next.load(guard).is_some())
-            && let Some(mut growth) = self.growth.try_lock()
-        {
+    /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
+    /// new index is filling up meanwhile: then everybody waits and helps.
+    fn help_growth(&self, guard: &Guard) {
+        let index = self.current(guard);
+        let growth = match index.next.load(guard) {
+            Some(next) if next.is_filling() => Some(self.growth.lock()),
+            None if !index.is_crowded() => None,
+            _ => self.growth.try_lock(),
+        };
+        if let Some(mut growth) = growth {
             self.migrate_some(&mut growth, guard);
         }
     }
@@ -287,7 +312,7 @@ impl Table {
                 growth.position = 0;
                 index
                     .next
-                    .publish(Index::with_room_for(self.cells.live() as usize));
+                    .publish(index.successor(self.cells.live() as usize, MIGRATE_PER_INSERT));
                 index
                     .next
                     .load(guard)

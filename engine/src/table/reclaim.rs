@@ -86,7 +86,7 @@ mod imp {
 #[cfg(loom)]
 mod imp {
     use super::Index;
-    use loom::sync::atomic::{AtomicPtr, Ordering};
+    use crate::sync::{AtomicPtr, Ordering};
 
     /// Nothing to guard: under loom indexes are leaked.
     pub(crate) struct Guard;

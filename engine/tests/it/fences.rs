@@ -208,7 +208,7 @@ fn a_waiter_at_the_ceiling_can_cancel_and_times_out() {
     assert_eq!(engine.waiters(), 0);
     engine.raise_ceiling(0, fence(100), at(LONG_MS));
     assert_eq!(engine.host().take(), []);
-    assert_eq!(engine.query(key("k"), at(LONG_MS)).map(|state| state.holders), None);
+    take(&engine, &mut seat(&engine), "k", 10, at(LONG_MS));
 }
 
 #[test]

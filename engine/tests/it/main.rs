@@ -8,6 +8,7 @@ mod listing;
 mod locks;
 mod model;
 mod modes;
+mod numbers;
 mod queues;
 mod sessions;
 mod threads;

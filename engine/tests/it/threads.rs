@@ -1,1 +1,329 @@
-//! Not written yet.
+//! Many threads at once: whoever holds a key holds it alone, fences rise, and everybody who waits hears of it exactly once.
+//!
+//! Time is a counter that one of the threads pushes on. Nobody sleeps, and nothing depends on how fast anything is.
+
+use crate::common::{advance, at, granted, small};
+use engine::{
+    Acquire, Engine, Fence, GaveUp, Grant, Host, Key, Loss, Mode, Outcome, Release, Renewal, Seat,
+    SessionId, Settings, Span, Tick,
+};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+
+/// A host whose waiters are channels. A waiter whose other end is gone has gone itself.
+struct Post;
+
+#[derive(Debug)]
+enum Told {
+    Granted(Grant),
+    GaveUp(GaveUp),
+}
+
+impl Host for Post {
+    type Waiter = Sender<Told>;
+
+    fn granted(&self, waiter: &Sender<Told>, grant: Grant) -> bool {
+        waiter.send(Told::Granted(grant)).is_ok()
+    }
+    fn gave_up(&self, waiter: Sender<Told>, why: GaveUp) {
+        // Nobody need be there to hear it.
+        let _ = waiter.send(Told::GaveUp(why));
+    }
+    fn lost(&self, _: &Loss<'_>) {}
+    fn session_ended(&self, _: SessionId) {}
+}
+
+/// Numbers that are the same in every run, as far as the threads are.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// What a wait came to.
+#[track_caller]
+fn hear(told: &Receiver<Told>) -> Option<Grant> {
+    match told.recv().expect("who waits is told") {
+        Told::Granted(grant) => Some(grant),
+        Told::GaveUp(_) => None,
+    }
+}
+
+/// Nothing more is said after the one answer.
+#[track_caller]
+fn assert_silent(told: &Receiver<Told>) {
+    let more = told.try_recv();
+    assert!(matches!(more, Err(TryRecvError::Disconnected)), "{more:?}");
+}
+
+/// Leases outlast the test here, so nobody but the holder ends them.
+#[test]
+fn writers_are_alone_and_readers_among_themselves() {
+    const THREADS: u64 = 4;
+    const STEPS: u64 = 10_000;
+    const KEYS: usize = 2;
+    #[derive(Default)]
+    struct Truth {
+        readers: AtomicU32,
+        has_writer: AtomicBool,
+        fence_max: AtomicU64,
+    }
+    let engine = Engine::new(small(), Post);
+    let truth: [Truth; KEYS] = Default::default();
+    let names = [b"hot".as_slice(), b"not so hot"];
+    let worker = |seed: u64| {
+        let mut dice = Dice(seed);
+        let mut seat = Seat::new(engine.open_session(u64::MAX, at(0)).unwrap());
+        let mut told_of = 0;
+        for _ in 0..STEPS {
+            let number = usize::from(dice.roll(4) == 0);
+            let (key, truth) = (Key::new(names[number]).unwrap(), &truth[number]);
+            let request = match dice.roll(3) {
+                0 => Acquire::shared(key, 1_000_000),
+                _ => Acquire::exclusive(key, 1_000_000),
+            };
+            let (post, told) = mpsc::channel();
+            let grant = match engine.acquire_or_wait(&mut seat, &request, 1_000_000, post, at(1)) {
+                Outcome::Granted(grant) => Some(grant),
+                Outcome::Queued { ticket, .. } => match dice.roll(8) {
+                    // Nobody there when the lock comes.
+                    0 => None,
+                    1 => match engine.cancel(ticket, at(1)) {
+                        Some(_) => None,
+                        None => hear(&told),
+                    },
+                    _ => {
+                        told_of += 1;
+                        hear(&told)
+                    }
+                },
+                other => panic!("{other:?}"),
+            };
+            let Some(grant) = grant else { continue };
+            assert_silent(&told);
+            let fence_max = truth.fence_max.fetch_max(grant.fence.get(), Ordering::AcqRel);
+            if request.mode == Mode::Exclusive {
+                assert!(!truth.has_writer.swap(true, Ordering::AcqRel), "two writers");
+                assert_eq!(truth.readers.load(Ordering::Acquire), 0, "a writer among readers");
+                assert!(fence_max < grant.fence.get(), "{fence_max} before {}", grant.fence);
+                truth.has_writer.store(false, Ordering::Release);
+            } else {
+                truth.readers.fetch_add(1, Ordering::AcqRel);
+                assert!(!truth.has_writer.load(Ordering::Acquire), "a reader beside a writer");
+                truth.readers.fetch_sub(1, Ordering::AcqRel);
+            }
+            let released = engine.release(&mut seat, key, grant.fence, at(1));
+            assert_eq!(released, Release::Released { count: 0 });
+        }
+        told_of
+    };
+    let told_of: u64 = std::thread::scope(|scope| {
+        let worker = &worker;
+        let threads: Vec<_> = (0..THREADS).map(|seed| scope.spawn(move || worker(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(told_of > 0, "there was a queue now and then");
+    assert_eq!(engine.waiters(), 0);
+    for name in names {
+        let state = engine.query(Key::new(name).unwrap(), at(1)).unwrap();
+        assert_eq!(state.holders, []);
+    }
+}
+
+/// Everything that can end a lease or a wait, at once: releases, expiry, the wheel, cancels, deadlines, sessions that end
+/// on another thread, eviction, and a ceiling that is raised just in time.
+#[test]
+fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
+    const WORKERS: u64 = 4;
+    const STEPS: u64 = 8_000;
+    const KEYS: u64 = 3;
+    struct World {
+        engine: Engine<Post>,
+        clock: AtomicU64,
+        running: AtomicU64,
+        /// The present session of each pair of workers.
+        sessions: [AtomicU64; 2],
+        /// The highest fence anybody knows of, for each key.
+        fence_max: [AtomicU64; KEYS as usize],
+    }
+    impl World {
+        fn now(&self) -> Tick {
+            at(self.clock.load(Ordering::Relaxed))
+        }
+
+        fn open(&self) -> SessionId {
+            self.engine.open_session(u64::MAX, self.now()).unwrap()
+        }
+    }
+
+    let engine = Engine::new(
+        Settings {
+            idle_ms: 5,
+            ceiling: Fence::new(100).unwrap(),
+            ..small()
+        },
+        Post,
+    );
+    let sessions = std::array::from_fn(|_| {
+        let session = engine.open_session(u64::MAX, at(0)).unwrap();
+        AtomicU64::new(session.get())
+    });
+    let world = World {
+        engine,
+        clock: AtomicU64::new(0),
+        running: AtomicU64::new(WORKERS),
+        sessions,
+        fence_max: Default::default(),
+    };
+
+    /// Goes on until the last worker is done, even if one fails.
+    struct Running<'a>(&'a AtomicU64);
+    impl Drop for Running<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    // Pushes the clock on, does what is due, raises ceilings, and now and then ends somebody's session.
+    let timekeeper = || {
+        let mut dice = Dice(77);
+        let mut ended = 0;
+        while world.running.load(Ordering::Acquire) > 0 {
+            let now = at(world.clock.fetch_add(1, Ordering::Relaxed) + 1);
+            world.engine.advance(now, 50);
+            for shard in 0..world.engine.shard_count() {
+                if dice.roll(20) == 0 {
+                    let ceiling = world.engine.ceiling(shard).get() + 100;
+                    world.engine.raise_ceiling(shard, Fence::new(ceiling).unwrap(), now);
+                }
+            }
+            if dice.roll(500) == 0 {
+                let pair = &world.sessions[dice.roll(2) as usize];
+                let old = SessionId::from_bits(pair.swap(world.open().get(), Ordering::AcqRel));
+                assert!(world.engine.end_session(old));
+                ended += 1;
+            }
+            std::thread::yield_now();
+        }
+        ended
+    };
+
+    let worker = |number: u64| {
+        let _running = Running(&world.running);
+        let engine = &world.engine;
+        let mut dice = Dice(number);
+        let current = || {
+            let bits = world.sessions[number as usize % 2].load(Ordering::Acquire);
+            Seat::new(SessionId::from_bits(bits))
+        };
+        let mut seat = current();
+        let mut fences: Vec<(u64, u64)> = Vec::new();
+        for _ in 0..STEPS {
+            let which = dice.roll(KEYS);
+            let name = [b'k', which as u8];
+            let key = Key::new(&name).unwrap();
+            let request = Acquire {
+                mode: match dice.roll(4) {
+                    0 => Mode::Shared,
+                    _ => Mode::Exclusive,
+                },
+                span: match dice.roll(4) {
+                    0 => Span::Session,
+                    _ => Span::Ms(1 + dice.roll(5)),
+                },
+                ..Acquire::exclusive(key, 1)
+            };
+            let (post, told) = mpsc::channel();
+            let wait_ms = 1 + dice.roll(20);
+            let outcome = engine.acquire_or_wait(&mut seat, &request, wait_ms, post, world.now());
+            let grant = match outcome {
+                Outcome::Granted(grant) => Some(grant),
+                Outcome::Queued { ticket, .. } => match dice.roll(6) {
+                    0 => None,
+                    1 => match engine.cancel(ticket, world.now()) {
+                        Some(_) => None,
+                        None => match told.try_recv() {
+                            Ok(Told::Granted(grant)) => Some(grant),
+                            Ok(Told::GaveUp(_)) => None,
+                            Err(_) => panic!("neither cancelled nor told"),
+                        },
+                    },
+                    _ => hear(&told),
+                },
+                Outcome::SessionEnded => {
+                    engine.vacate(&mut seat, world.now());
+                    seat = current();
+                    None
+                }
+                other => panic!("{other:?}"),
+            };
+            let Some(grant) = grant else { continue };
+            assert_silent(&told);
+            fences.push((which, grant.fence.get()));
+            let fence_max = &world.fence_max[which as usize];
+            fence_max.fetch_max(grant.fence.get(), Ordering::AcqRel);
+            if dice.roll(4) == 0 {
+                // Left to expire.
+                continue;
+            }
+            if dice.roll(4) == 0 {
+                let renewal = engine.renew(&seat, key, grant.fence, 3, world.now());
+                assert!(!matches!(renewal, Renewal::Invalid(_)));
+            }
+            // Whoever can still give back an exclusive lock had it to itself all the time: nobody knew of a higher fence.
+            let known = fence_max.load(Ordering::Acquire);
+            let released = engine.release(&mut seat, key, grant.fence, world.now());
+            if released == (Release::Released { count: 0 }) && request.mode == Mode::Exclusive {
+                assert!(known <= grant.fence.get(), "{known} while {} was held", grant.fence);
+            }
+        }
+        engine.end_session(seat.session());
+        engine.vacate(&mut seat, world.now());
+        fences
+    };
+
+    let (ended, fences) = std::thread::scope(|scope| {
+        let (worker, timekeeper) = (&worker, &timekeeper);
+        let time = scope.spawn(timekeeper);
+        let threads: Vec<_> =
+            (0..WORKERS).map(|number| scope.spawn(move || worker(number))).collect();
+        let fences: Vec<Vec<(u64, u64)>> =
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (time.join().unwrap(), fences)
+    });
+    assert!(ended > 0, "sessions ended under their users' hands");
+    let all: usize = fences.iter().map(Vec::len).sum();
+    let distinct: BTreeSet<(u64, u64)> = fences.iter().flatten().copied().collect();
+    assert_eq!(distinct.len(), all, "a fence was given out twice");
+
+    // Everybody has gone. What was left to expire does so, and nothing remains.
+    let mut now = world.clock.load(Ordering::Relaxed);
+    for shard in 0..world.engine.shard_count() {
+        world.engine.raise_ceiling(shard, Fence::MAX, at(now));
+    }
+    let sessions: Vec<SessionId> =
+        world.sessions.iter().map(|bits| SessionId::from_bits(bits.load(Ordering::Acquire))).collect();
+    for &session in &sessions {
+        world.engine.end_session(session);
+    }
+    for _ in 0..5 {
+        now += 100;
+        advance(&world.engine, at(now));
+    }
+    assert_eq!(world.engine.waiters(), 0);
+    let mut seat = Seat::new(world.open());
+    for which in 0..KEYS {
+        let name = [b'k', which as u8];
+        let request = Acquire::exclusive(Key::new(&name).unwrap(), 1);
+        let last = granted(world.engine.acquire(&mut seat, &request, at(now)));
+        let known = world.fence_max[which as usize].load(Ordering::Acquire);
+        assert!(last.fence.get() > known);
+    }
+}

@@ -1,19 +1,20 @@
 //! One connection: read what is there, decide all of it, write once.
 //!
 //! A connection's task owns its socket. Others of the same core (mail, shutdown) append to its out-buffer and ring its
-//! bell. Bounds: the in-buffer holds less than one frame beyond what has been decided; the out-buffer is cut off at
-//! `out_buffer_bytes_max`; a frame that does not complete and a peer that does not read are cut off in time.
+//! bell. Bounds: the in-buffer holds one read at most beyond what has been decided; nothing is decided and nothing read
+//! while the out-buffer is above its high mark, so that only mail can bring it to `out_buffer_bytes_max`, where the peer is
+//! cut off; a frame that does not complete and a peer that does not read are cut off in time.
 
 use crate::core::Core;
 use crate::host::ConnectionId;
-use crate::net::dispatch::Batch;
+use crate::net::dispatch::{Batch, Decided};
 use crate::net::{opening, reply};
 use crate::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
 use engine::{Seat, Ticket};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use protocol::{ErrorCode, RequestId};
+use protocol::{ErrorCode, RequestId, limits};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ use tokio::time::Instant;
 /// How much is read at once: some hundreds of requests.
 const READ_BYTES: usize = 32 * 1024;
 
-/// While this much waits to be written, nothing more is read.
+/// While this much waits to be written, nothing more is decided.
 const OUT_BYTES_HIGH: usize = 128 * 1024;
 
 /// An out-buffer that has grown beyond this is given back once it is empty.
@@ -49,21 +50,21 @@ pub(crate) struct Connection {
     out: RefCell<BytesMut>,
     bell: Notify,
     closing: Cell<bool>,
+    said_goodbye: Cell<bool>,
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
 enum End {
-    /// The peer closed it.
+    /// The peer closed it, or the network did.
     Closed,
     /// The peer does not keep up.
     TooSlow(&'static str),
-    Io(io::Error),
 }
 
 impl From<io::Error> for End {
-    fn from(error: io::Error) -> Self {
-        End::Io(error)
+    fn from(_: io::Error) -> Self {
+        End::Closed
     }
 }
 
@@ -83,6 +84,7 @@ impl Connection {
             out: RefCell::default(),
             bell: Notify::new(),
             closing: Cell::new(false),
+            said_goodbye: Cell::new(false),
         })
     }
 
@@ -92,17 +94,20 @@ impl Connection {
         self.bell.notify_one();
     }
 
-    /// Says why, then closes.
+    /// Says why, then closes. A client that said goodbye knows why.
     pub(crate) fn close_with(&self, code: ErrorCode, message: &str) {
-        if !self.closing.replace(true) {
-            self.send(|out| reply::error(code, message).append(RequestId::NONE, out));
+        if self.closing.replace(true) {
+            return;
         }
+        if !self.said_goodbye.get() {
+            reply::error(code, message).append(RequestId::NONE, &mut self.out.borrow_mut());
+        }
+        self.bell.notify_one();
     }
 
-    /// Closes once everything is written.
-    pub(crate) fn close(&self) {
-        self.closing.set(true);
-        self.bell.notify_one();
+    /// The client ended its session. The connection closes once all who shared it know.
+    pub(crate) fn say_goodbye(&self) {
+        self.said_goodbye.set(true);
     }
 
     /// Takes a wait off the list. `false`: it is not waited for any more.
@@ -140,11 +145,15 @@ pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: Socket
     leave(&core, &connection);
     match end {
         Ok(()) => finish(&mut stream, &[]).await,
-        Err(End::Io(_) | End::Closed) => {}
+        Err(End::Closed) => {}
         Err(End::TooSlow(why)) => {
             metrics.connections_too_slow.bump();
             tracing::info!(%address, client = &*connection.session.client_name, "connection cut off: {why}");
-            say_last(&mut stream, ErrorCode::TOO_SLOW, why).await;
+            // What was not written may begin in the middle of a frame. Anything behind that would be taken for the rest of
+            // it, a fence perhaps.
+            if connection.out.borrow().is_empty() {
+                say_last(&mut stream, ErrorCode::TOO_SLOW, why).await;
+            }
         }
     }
 }
@@ -159,14 +168,20 @@ async fn converse(
     let config = &core.shared.config;
     let (mut reader, writer) = stream.split();
     let mut batch = Batch::new(core.clone(), connection.clone());
+    let out_high = OUT_BYTES_HIGH.min(config.out_buffer_bytes_max / 2);
+    let out_max = (config.out_buffer_bytes_max).max(out_high + limits::FRAME_BYTES_MAX as usize);
     // When the frame that has begun must be complete, and when the peer must have read something.
     let mut frame_due: Option<Instant> = None;
     let mut write_due: Option<Instant> = None;
     loop {
-        {
+        let mut decided = Decided::default();
+        if !connection.closing.get() {
             let mut out = connection.out.borrow_mut();
-            match batch.decide(unread, &mut out) {
-                Ok(decided) => unread.advance(decided),
+            match batch.decide(unread, &mut out, out_high) {
+                Ok(so_far) => {
+                    unread.advance(so_far.bytes);
+                    decided = so_far;
+                }
                 // Where the next frame begins is lost: what was decided before is answered, then why it ends.
                 Err(error) => {
                     core.metrics().malformed.bump();
@@ -176,14 +191,15 @@ async fn converse(
                 }
             }
         }
-        frame_due = match (unread.is_empty(), frame_due) {
-            (true, _) => None,
-            (false, None) => Some(Instant::now() + config.frame_timeout),
-            (false, due) => due,
+        // What is left over is the beginning of a frame, unless we are the ones who are behind.
+        frame_due = match frame_due {
+            _ if unread.is_empty() || decided.more => None,
+            Some(due) if decided.bytes == 0 => Some(due),
+            _ => Some(Instant::now() + config.frame_timeout),
         };
         let progress = write_some(core, connection, &writer)?;
         let waiting_bytes = connection.out.borrow().len();
-        if waiting_bytes > config.out_buffer_bytes_max {
+        if waiting_bytes > out_max {
             return Err(End::TooSlow(
                 "its replies pile up because it does not read them",
             ));
@@ -196,8 +212,13 @@ async fn converse(
         } else if progress || write_due.is_none() {
             write_due = Some(Instant::now() + config.write_stall_timeout);
         }
+        if decided.more && waiting_bytes < out_high {
+            // Somebody else's turn first: what takes long must not hold up a whole core.
+            tokio::task::yield_now().await;
+            continue;
+        }
         let due = [frame_due, write_due].into_iter().flatten().min();
-        let may_read = waiting_bytes < OUT_BYTES_HIGH && !connection.closing.get();
+        let may_read = waiting_bytes < out_high && !connection.closing.get();
         if may_read && unread.capacity() - unread.len() < READ_BYTES / 4 {
             unread.reserve(READ_BYTES);
         }
@@ -254,15 +275,8 @@ async fn sleep_until(due: Option<Instant>) {
 /// Takes a connection out of everything: its waits are cancelled, its locks live on.
 fn leave(core: &Core, connection: &Connection) {
     core.remove(connection.id);
+    core.abandon_waits(connection);
     connection.session.detach(connection.id);
-    let now = core.shared.clock.now();
-    let waits: Vec<(u64, Ticket)> = connection.waits.borrow_mut().drain().collect();
-    for (_, ticket) in waits {
-        connection.session.count_waiting(-1);
-        // One that is not waiting any more was granted, and the grant is in our mailbox: `Core` gives it back.
-        core.shared.engine.cancel(ticket, now);
-        core.metrics().acquire_cancels.bump();
-    }
 }
 
 /// Tells a peer why it is cut off, as far as it listens, and closes in a way that lets it hear.

@@ -4,12 +4,12 @@ use crate::core::Core;
 use crate::host::Waiter;
 use crate::net::connection::Connection;
 use crate::net::{inspect, reply};
-use crate::registry::Remembered;
+use crate::registry::{Recollection, Remembered};
 use bytes::BytesMut;
-use engine::{Downgrade, Key, Limit, Outcome, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Grant, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
 use protocol::{
     Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
-    RequestId, UnavailableReason, limits,
+    RequestId, UnavailableReason, limits, request::op,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +30,15 @@ pub(crate) struct Batch {
     outcomes: Vec<(u64, Remembered)>,
 }
 
+/// How far a batch came.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Decided {
+    /// How many bytes were used.
+    pub(crate) bytes: usize,
+    /// It was broken off: there may be complete frames among the rest.
+    pub(crate) more: bool,
+}
+
 impl Batch {
     pub(crate) fn new(core: Rc<Core>, connection: Rc<Connection>) -> Self {
         Batch {
@@ -39,15 +48,16 @@ impl Batch {
         }
     }
 
-    /// Decides every complete frame in `bytes` and appends the replies. Returns how many bytes were used. The error is of
-    /// the kind after which the stream cannot be read on.
+    /// Decides the complete frames in `bytes` and appends the replies, until `out` holds `out_high` or something took long.
+    /// The error is of the kind after which the stream cannot be read on.
     pub(crate) fn decide(
         &mut self,
         bytes: &[u8],
         out: &mut BytesMut,
-    ) -> Result<usize, DecodeError> {
+        out_high: usize,
+    ) -> Result<Decided, DecodeError> {
         if bytes.is_empty() {
-            return Ok(0);
+            return Ok(Decided::default());
         }
         let mut unread = bytes;
         let now = self.core.shared.clock.now();
@@ -64,13 +74,24 @@ impl Batch {
                 now,
             );
         }
+        let mut more = false;
         let result = loop {
+            if more || out.len() >= out_high {
+                more = true;
+                break Ok(());
+            }
             match Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX) {
+                // An answer without an id would be one to the connection. So is this, then.
+                Ok(Some(frame)) if frame.request_id == RequestId::NONE => {
+                    let field = "request id";
+                    break Err(DecodeError::Zero { field });
+                }
                 Ok(Some(frame)) => {
                     requests += 1;
                     self.decide_one(&frame, &mut seat, now, out);
+                    more = takes_long(frame.kind);
                 }
-                Ok(None) => break Ok(bytes.len() - unread.len()),
+                Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
@@ -79,7 +100,8 @@ impl Batch {
         metrics.requests.add(requests);
         // Before anything of this is written: a reply that is lost on the way must be found when it is asked for again.
         self.connection.remember_all(&mut self.outcomes);
-        result
+        let bytes = bytes.len() - unread.len();
+        result.map(|()| Decided { bytes, more })
     }
 
     fn decide_one(&mut self, frame: &Frame<'_>, seat: &mut Seat, now: Tick, out: &mut BytesMut) {
@@ -92,10 +114,10 @@ impl Batch {
             }
         };
         if frame.is_repeated()
-            && let Some(remembered) = self.connection.session.remembered(id.get())
+            && let Some(reply) = self.recall(id, &request, now)
         {
             self.core.metrics().repeats_answered.bump();
-            return again(remembered, now).append(id, out);
+            return reply.append(id, out);
         }
         let shared = &self.core.shared;
         match request {
@@ -135,7 +157,7 @@ impl Batch {
             Request::Goodbye => {
                 shared.end_session(seat.session());
                 Reply::Bye.append(id, out);
-                self.connection.close();
+                self.connection.say_goodbye();
             }
             // A server that forgets nobody's locks at a restart has nothing to be reclaimed; one that kept none says so.
             Request::Reclaim(_) => Reply::NotHeld {
@@ -154,6 +176,44 @@ impl Batch {
                 let message = format!("this server does not know operation {op:#04x}");
                 reply::error(ErrorCode::UNKNOWN_OP, &message).append(id, out);
             }
+        }
+    }
+
+    /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
+    fn recall(&self, id: RequestId, request: &Request<'_>, now: Tick) -> Option<Reply<'static>> {
+        match (self.connection.session.recall(id.get()), request) {
+            (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
+                // The lease may have been renewed since, or be over: then nothing is left of it.
+                let you = Some(self.connection.session.id);
+                let state = self.core.shared.engine.query(engine_key(acquire.key), now);
+                let holder = state.and_then(|state| {
+                    let mut holders = state.holders.into_iter();
+                    holders.find(|holder| holder.fence == grant.fence && holder.owner == you)
+                });
+                let until = holder.map_or(now, |holder| holder.until);
+                Some(reply::granted(&Grant { until, ..grant }, now))
+            }
+            (Recollection::Outcome(Remembered::Released { count }), Request::Release { .. }) => {
+                Some(Reply::Released {
+                    remaining_count: count,
+                })
+            }
+            // Asked for again, an exclusive lock is refused to whom it was granted, and nothing else happens. Others would
+            // be counted twice.
+            (Recollection::Forgotten, Request::Acquire(acquire))
+                if acquire.is_reentrant || acquire.mode == protocol::Mode::Shared =>
+            {
+                Some(forgotten())
+            }
+            (Recollection::Forgotten, Request::Release { key, fence }) => {
+                let state = self.core.shared.engine.query(engine_key(*key), now)?;
+                let fence = engine_fence(*fence)?;
+                let mut holders = state.holders.into_iter();
+                let is_counted =
+                    holders.any(|holder| holder.fence == fence && holder.count > 1);
+                is_counted.then(forgotten)
+            }
+            _ => None,
         }
     }
 
@@ -195,11 +255,18 @@ impl Batch {
                 }
                 .append(id, out);
             }
+            if self.connection.waits.borrow().contains_key(&id.get()) {
+                metrics.malformed.bump();
+                let message = format!("request id {} is taken by an acquire that waits", id.get());
+                return reply::error(ErrorCode::MALFORMED, &message).append(id, out);
+            }
             let waiter = Waiter {
                 connection: self.connection.id,
                 session: seat.session(),
                 request_id: id.get(),
                 key: acquire.key.as_bytes().into(),
+                mode: request.mode,
+                lease: acquire.lease,
                 trace_id: (!acquire.trace_id.as_str().is_empty())
                     .then(|| Arc::from(acquire.trace_id.as_str())),
                 asked: now,
@@ -220,6 +287,9 @@ impl Batch {
                     metrics.holds_begun.bump();
                     self.connection.session.count_held(self.core.id, 1);
                 }
+                if let Some(audit) = shared.audit() {
+                    audit.granted(&self.connection.session, acquire, &grant);
+                }
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }
@@ -237,6 +307,7 @@ impl Batch {
                     Limit::Waiters => &metrics.busy_waiters,
                     Limit::SharedHolders => &metrics.busy_shared_holders,
                     Limit::Sessions => &metrics.busy_sessions,
+                    Limit::Bytes => &metrics.busy_bytes,
                 };
                 counter.bump();
                 reply::busy(limit).append(id, out);
@@ -281,17 +352,17 @@ impl Batch {
                 self.renewal_ms(lease),
                 now,
             ),
-            None => Renewal::NotHeld(engine::NotHeld::OtherFence),
+            None => Renewal::NotHeld(NotHeld::OtherFence),
         };
         match outcome {
             Renewal::Renewed { until } => Reply::Renewed {
                 ttl_ms: reply::remaining_ms(until, now),
             }
             .append(id, out),
-            Renewal::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
+            Renewal::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
             Renewal::NotHeld(why) => {
                 metrics.renewals_failed.bump();
-                reply::not_held(why).append(id, out);
+                self.not_held(why, key, now).append(id, out);
             }
             Renewal::Invalid(invalid) => {
                 reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out)
@@ -318,20 +389,23 @@ impl Batch {
         out: &mut BytesMut,
     ) {
         let metrics = self.core.metrics();
-        let outcome = match engine_fence(fence) {
-            Some(fence) => self
-                .core
-                .shared
+        let (shared, session) = (&self.core.shared, &self.connection.session);
+        let (outcome, held_ms) = match engine_fence(fence) {
+            Some(fence) => shared
                 .engine
-                .release(seat, engine_key(key), fence, now),
-            None => Release::NotHeld(engine::NotHeld::OtherFence),
+                .release_timed(seat, engine_key(key), fence, now),
+            None => (Release::NotHeld(NotHeld::OtherFence), 0),
         };
         match outcome {
             Release::Released { count } => {
                 metrics.releases.bump();
                 if count == 0 {
                     metrics.holds_ended.bump();
-                    self.connection.session.count_held(self.core.id, -1);
+                    metrics.held.record(held_ms);
+                    session.count_held(self.core.id, -1);
+                }
+                if let Some(audit) = shared.audit() {
+                    audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
                 }
                 self.outcomes
                     .push((id.get(), Remembered::Released { count }));
@@ -340,10 +414,10 @@ impl Batch {
                 }
                 .append(id, out);
             }
-            Release::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
+            Release::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
             Release::NotHeld(why) => {
                 metrics.release_by_non_owner.bump();
-                reply::not_held(why).append(id, out);
+                self.not_held(why, key, now).append(id, out);
             }
         }
     }
@@ -359,7 +433,7 @@ impl Batch {
     ) {
         let engine = &self.core.shared.engine;
         let Some(engine_fence) = engine_fence(fence) else {
-            return reply::not_held(engine::NotHeld::OtherFence).append(id, out);
+            return self.not_held(NotHeld::OtherFence, key, now).append(id, out);
         };
         match engine.downgrade(seat, engine_key(key), engine_fence, now) {
             Downgrade::Downgraded => {
@@ -380,8 +454,8 @@ impl Batch {
                 }
                 .append(id, out);
             }
-            Downgrade::NotHeld(engine::NotHeld::SessionEnded) => session_ended().append(id, out),
-            Downgrade::NotHeld(why) => reply::not_held(why).append(id, out),
+            Downgrade::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
+            Downgrade::NotHeld(why) => self.not_held(why, key, now).append(id, out),
         }
     }
 
@@ -436,15 +510,42 @@ impl Batch {
         let taken = engine_fence(fence)
             .is_some_and(|fence| engine.force_release(engine_key(key), fence, now));
         if taken {
+            let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
-                by = &*self.connection.session.client_name, "lock taken away by force");
+                by = &*operator.client_name, "lock taken away by force");
+            if let Some(audit) = self.core.shared.audit() {
+                audit.forced(operator, key.as_bytes(), fence.get());
+            }
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
-            Reply::NotHeld {
-                reason: NotHeldReason::OTHER_FENCE,
-            }
-            .append(id, out);
+            let is_held = engine
+                .query(engine_key(key), now)
+                .is_some_and(|state| !state.holders.is_empty());
+            let why = if is_held { NotHeld::OtherFence } else { NotHeld::Free };
+            self.not_held(why, key, now).append(id, out);
         }
+    }
+
+    /// Why a lock is not the one that was named.
+    fn not_held(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
+        let reason = match why {
+            // Given back, lost or never granted: nobody wrote down which.
+            NotHeld::Free => NotHeldReason::UNSPECIFIED,
+            NotHeld::Expired | NotHeld::SessionEnded => NotHeldReason::EXPIRED,
+            NotHeld::OtherOwner => NotHeldReason::OTHER_OWNER,
+            NotHeld::OtherFence => {
+                let you = Some(self.connection.session.id);
+                let state = self.core.shared.engine.query(engine_key(key), now);
+                let is_yours = state
+                    .is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you));
+                if is_yours {
+                    NotHeldReason::OTHER_FENCE
+                } else {
+                    NotHeldReason::OTHER_OWNER
+                }
+            }
+        };
+        Reply::NotHeld { reason }
     }
 }
 
@@ -455,14 +556,16 @@ fn session_ended() -> Reply<'static> {
     )
 }
 
-/// The answer to a request that has taken effect before.
-fn again(remembered: Remembered, now: Tick) -> Reply<'static> {
-    match remembered {
-        Remembered::Granted(grant) => reply::granted(&grant, now),
-        Remembered::Released { count } => Reply::Released {
-            remaining_count: count,
-        },
-    }
+fn forgotten() -> Reply<'static> {
+    reply::error(
+        ErrorCode::FORGOTTEN,
+        "what became of this request has been forgotten; ask for what is held",
+    )
+}
+
+/// Requests that look at many things, so that a pipeline full of them would hold up everybody else on the core.
+fn takes_long(kind: u8) -> bool {
+    matches!(kind, op::LIST | op::SESSIONS | op::STATS)
 }
 
 fn engine_key(key: protocol::Key<'_>) -> Key<'_> {

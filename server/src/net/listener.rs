@@ -17,7 +17,14 @@ const BACKLOG: i32 = 4096;
 /// How long to wait after an accept failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How many connections beyond the limit a core tells so at the same time; more are dropped without a word.
+const TURNED_AWAY_MAX: usize = 256;
+
 /// Binds one listener per core. With port 0 the first one gets a free port and the others the same.
+///
+/// Listeners that share a port are not told apart by the kernel, whoever opened them: two servers started on one port would
+/// each get half of the connections and grant the same locks. So the first one takes the port for itself, which fails if
+/// anybody has it, and lets the others in after that.
 pub(crate) fn bind_all(
     address: SocketAddr,
     count: usize,
@@ -25,24 +32,25 @@ pub(crate) fn bind_all(
     let mut listeners: Vec<std::net::TcpListener> = Vec::with_capacity(count);
     let mut address = address;
     for _ in 0..count {
-        let listener = bind(address)?;
+        let listener = bind(address, listeners.is_empty())?;
         address = listener.local_addr()?;
         listeners.push(listener);
     }
     Ok(listeners)
 }
 
-fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn bind(address: SocketAddr, is_first: bool) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(!is_first)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 
@@ -68,15 +76,27 @@ fn admit(core: &Rc<Core>, stream: TcpStream, address: SocketAddr) {
     core.metrics().connections_opened.bump();
     let is_full =
         shared.connections.fetch_add(1, Ordering::AcqRel) >= shared.config.connections_max as usize;
+    if is_full {
+        // It takes no place while it is told so: those who come when there is one again must find it.
+        shared.connections.fetch_sub(1, Ordering::AcqRel);
+        core.metrics().busy_connections.bump();
+        if core.turned_away.get() >= TURNED_AWAY_MAX {
+            core.metrics().connections_closed.bump();
+            return;
+        }
+    }
+    core.sockets.update(|sockets| sockets + 1);
     let core = core.clone();
     tokio::task::spawn_local(async move {
         if is_full {
-            core.metrics().busy_connections.bump();
+            core.turned_away.update(|turned_away| turned_away + 1);
             opening::turn_away(stream, shared.config.connections_max).await;
+            core.turned_away.update(|turned_away| turned_away - 1);
         } else {
             connection::serve(core.clone(), stream, address).await;
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
         }
-        shared.connections.fetch_sub(1, Ordering::AcqRel);
+        core.sockets.update(|sockets| sockets - 1);
         core.metrics().connections_closed.bump();
     });
 }

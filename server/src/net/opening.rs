@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 /// Why a peer was not let in.
 struct Refusal {
@@ -39,20 +40,23 @@ pub(crate) async fn open(
     address: SocketAddr,
     unread: &mut BytesMut,
 ) -> Option<Rc<Connection>> {
-    let heard = tokio::time::timeout(core.shared.config.hello_timeout, hear(stream, unread)).await;
+    let heard = tokio::select! {
+        biased;
+        () = core.shared.stop.cancelled() => Err(shutting_down()),
+        heard = tokio::time::timeout(core.shared.config.hello_timeout, hear(stream, unread)) => {
+            let too_slow = || Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time");
+            heard.unwrap_or_else(|_| Err(too_slow()))
+        }
+    };
     let result = match heard {
-        Ok(Ok(Some(frame_bytes))) => {
-            let result = admit(core, &unread[..frame_bytes], address);
+        Ok(Some(frame_bytes)) => {
+            let result = admit(core, &unread[..frame_bytes], address).await;
             unread.advance(frame_bytes);
             result
         }
         // It went without a word.
-        Ok(Ok(None)) => return None,
-        Ok(Err(refusal)) => Err((RequestId::NONE, refusal)),
-        Err(_) => Err((
-            RequestId::NONE,
-            Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time"),
-        )),
+        Ok(None) => return None,
+        Err(refusal) => Err((RequestId::NONE, refusal)),
     };
     match result {
         Ok(connection) => Some(connection),
@@ -95,7 +99,7 @@ async fn hear(stream: &mut TcpStream, unread: &mut BytesMut) -> Result<Option<us
 }
 
 /// Decides about a hello, and puts the welcome into the new connection's out-buffer.
-fn admit(
+async fn admit(
     core: &Rc<Core>,
     frame: &[u8],
     address: SocketAddr,
@@ -140,6 +144,15 @@ fn admit(
             "this server needs a token, and not this one",
         )));
     }
+    if let Opening::Resume(key) = &hello.opening
+        && let Some(session) = find_session(core, key)
+    {
+        supersede(core, &session).await;
+    }
+    // From here on nothing waits, so that who stops the server finds this connection or is found by it.
+    if core.shared.stop.is_cancelled() {
+        return Err(refuse(shutting_down()));
+    }
     let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
     let connection = core.insert(|id| {
         let outcomes = session.attach(id, address);
@@ -157,58 +170,66 @@ fn admit(
         frame_bytes_max: limits::REQUEST_FRAME_BYTES_MAX,
         in_flight_max: config.in_flight_max,
         remembered_max: REMEMBERED_MAX as u32,
-        server_name: ServerName::clipped(concat!("fencepost ", env!("CARGO_PKG_VERSION"))),
+        server_name: ServerName::clipped(&config.server_name),
         grace_ms: None,
     };
     connection.send(|out| Reply::Welcome(welcome).append(request_id, out));
     Ok(connection)
 }
 
+fn shutting_down() -> Refusal {
+    Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down")
+}
+
+/// The session of this key, if it lives.
+fn find_session(core: &Core, key: &SessionKey) -> Option<Arc<Session>> {
+    let shared = &core.shared;
+    let session = shared
+        .registry()
+        .find(SessionId::from_bits(key.session_id.get()))?;
+    // Secrets are compared in a time that does not depend on their bytes.
+    let is_known = session.secret == key.secret;
+    (is_known && !session.is_ending() && shared.engine.is_open(session.id, shared.clock.now()))
+        .then_some(session)
+}
+
+/// Has the connections closed that a session still has when its client comes back to it: they are dead as far as the client
+/// knows. Waits until each of their cores has seen to it. What they did until then is remembered, and they do nothing any
+/// more, so that whatever the new connection repeats takes effect once.
+async fn supersede(core: &Core, session: &Session) {
+    let (done, mut all_done) = mpsc::channel::<()>(1);
+    for connection in session.connections() {
+        let done = done.clone();
+        let mail = Mail::Superseded { connection, done };
+        core.shared.engine.host().post(connection).send(mail);
+    }
+    drop(done);
+    // Nothing is ever sent: the channel closes when the last of the letters has been read.
+    let closed = all_done.recv();
+    let _ = tokio::time::timeout(core.shared.config.hello_timeout, closed).await;
+}
+
 fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool), Refusal> {
     let shared = &core.shared;
-    let now = shared.clock.now();
-    let live = |key: &SessionKey| {
-        let session = shared
-            .registry()
-            .find(SessionId::from_bits(key.session_id.get()))?;
-        // The secret is compared whether or not the session lives, in a time that does not depend on its bytes.
-        let is_known = session.secret == key.secret;
-        (is_known && !session.is_ending() && shared.engine.is_open(session.id, now))
-            .then_some(session)
+    let (key, must_live) = match &hello.opening {
+        Opening::New => return new_session(core, hello).map(|session| (session, false)),
+        Opening::Resume(key) => (key, false),
+        Opening::Join(key) => (key, true),
     };
-    match &hello.opening {
-        Opening::Join(key) => match live(key) {
-            Some(session) => {
-                shared
-                    .engine
-                    .keep_alive(session.id, u64::from(session.ttl_ms), now);
-                Ok((session, true))
-            }
-            None => Err(Refusal::new(
-                ErrorCode::SESSION_UNKNOWN,
-                "there is no such session to join",
-            )),
-        },
-        Opening::Resume(key) => match live(key) {
-            Some(session) => {
-                // Whatever connections it had are dead as far as its client knows. Those that look alive to us are told
-                // to go: what they still do must not come behind what the new one repeats.
-                for connection in session.connections() {
-                    shared
-                        .engine
-                        .host()
-                        .post(connection)
-                        .send(Mail::Superseded { connection });
-                }
-                shared
-                    .engine
-                    .keep_alive(session.id, u64::from(session.ttl_ms), now);
+    match find_session(core, key) {
+        Some(session) => {
+            let (ttl_ms, now) = (u64::from(session.ttl_ms), shared.clock.now());
+            shared.engine.keep_alive(session.id, ttl_ms, now);
+            if !must_live {
                 core.metrics().sessions_resumed.bump();
-                Ok((session, true))
             }
-            None => new_session(core, hello).map(|session| (session, false)),
-        },
-        Opening::New => new_session(core, hello).map(|session| (session, false)),
+            Ok((session, true))
+        }
+        None if must_live => Err(Refusal::new(
+            ErrorCode::SESSION_UNKNOWN,
+            "there is no such session to join",
+        )),
+        None => new_session(core, hello).map(|session| (session, false)),
     }
 }
 

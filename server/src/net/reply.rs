@@ -1,9 +1,9 @@
 //! The engine's answers in the words of the wire.
 
 use crate::shared::Shared;
-use engine::{Grant, Holder, KeyState, Limit, Mode, NotHeld, SessionId, Tick};
+use engine::{Grant, Holder, KeyState, Limit, Mode, SessionId, Tick};
 use protocol::{
-    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, NotHeldReason, Reply,
+    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, Reply,
 };
 
 /// An error, its sentence clipped to what the wire allows.
@@ -22,16 +22,6 @@ pub(crate) fn granted(grant: &Grant, now: Tick) -> Reply<'static> {
     }
 }
 
-pub(crate) fn not_held(why: NotHeld) -> Reply<'static> {
-    let reason = match why {
-        NotHeld::Free => NotHeldReason::NEVER,
-        NotHeld::Expired | NotHeld::SessionEnded => NotHeldReason::EXPIRED,
-        NotHeld::OtherFence => NotHeldReason::OTHER_FENCE,
-        NotHeld::OtherOwner => NotHeldReason::OTHER_OWNER,
-    };
-    Reply::NotHeld { reason }
-}
-
 pub(crate) fn busy(limit: Limit) -> Reply<'static> {
     let bound = match limit {
         Limit::Keys => BusyBound::KEYS,
@@ -39,6 +29,7 @@ pub(crate) fn busy(limit: Limit) -> Reply<'static> {
         Limit::Waiters => BusyBound::WAITERS_TOTAL,
         Limit::SharedHolders => BusyBound::SHARED_HOLDERS,
         Limit::Sessions => BusyBound::LOAD,
+        Limit::Bytes => BusyBound::MEMORY,
     };
     Reply::Busy {
         bound,

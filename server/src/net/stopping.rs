@@ -35,9 +35,14 @@ pub(crate) async fn drain(core: &Rc<Core>) {
             .append(out)
         });
         core.end_waits(&connection);
+    }
+    // The grants that were on their way to those whose wait could not be ended.
+    core.open_all();
+    for connection in core.all() {
         connection.close_with(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
     }
-    while !core.all().is_empty() && Instant::now() < deadline {
+    // A socket that goes while its peer is still sending is reset, and takes with it what the peer has not read.
+    while core.sockets.get() > 0 && Instant::now() < deadline {
         tokio::time::sleep(POLL).await;
     }
 }

@@ -1,0 +1,440 @@
+//! One request on its way: what is asked, who gets the answer, and whether it has been sent before.
+
+use crate::error::{Error, Loss};
+use crate::guard::Grant;
+use crate::info::{Contention, KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::lease::Lease;
+use bytes::BytesMut;
+use protocol::{
+    Acquire, Cursor, Fence, Key, Metadata, Mode, NotHeldReason, Prefix, Reclaim, Request,
+    RequestId, TraceId,
+};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+/// What is asked, owned, so that it can be sent again. Every length was checked when it was made.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Ping,
+    KeepAlive,
+    Goodbye,
+    Acquire(Wish),
+    Renew {
+        key: Arc<[u8]>,
+        fence: Fence,
+        lease: protocol::Lease,
+    },
+    Release {
+        key: Arc<[u8]>,
+        fence: Fence,
+    },
+    Downgrade {
+        key: Arc<[u8]>,
+        fence: Fence,
+    },
+    Cancel {
+        acquire_id: RequestId,
+    },
+    Reclaim {
+        lease: Arc<Lease>,
+        wanted: protocol::Lease,
+        hold_count: u32,
+    },
+    Query {
+        key: Arc<[u8]>,
+    },
+    List {
+        prefix: Vec<u8>,
+        cursor: Vec<u8>,
+        limit: u16,
+    },
+    Sessions {
+        cursor: Vec<u8>,
+        limit: u16,
+    },
+    Stats,
+    ForceRelease {
+        key: Arc<[u8]>,
+        fence: Fence,
+    },
+}
+
+/// A wish for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) mode: Mode,
+    pub(crate) lease: protocol::Lease,
+    /// Until when to stand in line; `None` wants an answer at once. A moment, not a length of time: what is sent late,
+    /// or again, waits only for the rest.
+    pub(crate) wait_until: Option<Instant>,
+    pub(crate) is_reentrant: bool,
+    pub(crate) is_auto_renewed: bool,
+    pub(crate) metadata: Arc<[u8]>,
+    pub(crate) trace_id: Option<Arc<str>>,
+}
+
+const CHECKED: &str = "its length was checked when it was taken from the caller";
+
+impl Ask {
+    /// As the wire has it, if it is sent now.
+    pub(crate) fn as_request(&self, now: Instant) -> Request<'_> {
+        fn key_of(key: &[u8]) -> Key<'_> {
+            Key::new(key).expect(CHECKED)
+        }
+        match self {
+            Self::Ping => Request::Ping,
+            Self::KeepAlive => Request::KeepAlive,
+            Self::Goodbye => Request::Goodbye,
+            Self::Acquire(wish) => Request::Acquire(Acquire {
+                key: key_of(&wish.key),
+                mode: wish.mode,
+                lease: wish.lease,
+                wait_ms: wish.wait_ms(now),
+                is_reentrant: wish.is_reentrant,
+                metadata: Metadata::new(&wish.metadata).expect(CHECKED),
+                trace_id: match &wish.trace_id {
+                    Some(trace_id) => TraceId::new(trace_id).expect(CHECKED),
+                    None => TraceId::default(),
+                },
+            }),
+            Self::Renew { key, fence, lease } => Request::Renew {
+                key: key_of(key),
+                fence: *fence,
+                lease: *lease,
+            },
+            Self::Release { key, fence } => Request::Release {
+                key: key_of(key),
+                fence: *fence,
+            },
+            Self::Downgrade { key, fence } => Request::Downgrade {
+                key: key_of(key),
+                fence: *fence,
+            },
+            Self::Cancel { acquire_id } => Request::Cancel {
+                acquire_id: *acquire_id,
+            },
+            Self::Reclaim {
+                lease,
+                wanted,
+                hold_count,
+            } => Request::Reclaim(Reclaim {
+                key: key_of(&lease.key),
+                fence: lease.fence(),
+                mode: lease.mode(),
+                lease: *wanted,
+                hold_count: *hold_count,
+                metadata: Metadata::new(&lease.metadata).expect(CHECKED),
+            }),
+            Self::Query { key } => Request::Query { key: key_of(key) },
+            Self::List {
+                prefix,
+                cursor,
+                limit,
+            } => Request::List {
+                prefix: Prefix::new(prefix).expect(CHECKED),
+                cursor: Cursor::new(cursor).expect(CHECKED),
+                limit: *limit,
+            },
+            Self::Sessions { cursor, limit } => Request::Sessions {
+                cursor: Cursor::new(cursor).expect(CHECKED),
+                limit: *limit,
+            },
+            Self::Stats => Request::Stats,
+            Self::ForceRelease { key, fence } => Request::ForceRelease {
+                key: key_of(key),
+                fence: *fence,
+            },
+        }
+    }
+
+    /// For error messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ping => "a ping",
+            Self::KeepAlive => "a keep-alive",
+            Self::Goodbye => "a goodbye",
+            Self::Acquire(_) => "an acquire",
+            Self::Renew { .. } => "a renewal",
+            Self::Release { .. } => "a release",
+            Self::Downgrade { .. } => "a downgrade",
+            Self::Cancel { .. } => "a cancellation",
+            Self::Reclaim { .. } => "a claim",
+            Self::Query { .. } => "a query",
+            Self::List { .. } => "a list",
+            Self::Sessions { .. } => "a list of sessions",
+            Self::Stats => "a request for statistics",
+            Self::ForceRelease { .. } => "a forced release",
+        }
+    }
+
+    fn class(&self) -> Class {
+        match self {
+            Self::Acquire(wish) if wish.wait_until.is_some() => Class::Waiting,
+            Self::Acquire(_)
+            | Self::Ping
+            | Self::Query { .. }
+            | Self::List { .. }
+            | Self::Sessions { .. }
+            | Self::Stats
+            | Self::ForceRelease { .. } => Class::Prompt,
+            Self::KeepAlive
+            | Self::Goodbye
+            | Self::Renew { .. }
+            | Self::Release { .. }
+            | Self::Downgrade { .. }
+            | Self::Cancel { .. }
+            | Self::Reclaim { .. } => Class::Urgent,
+        }
+    }
+}
+
+impl Wish {
+    fn wait_ms(&self, now: Instant) -> u32 {
+        let left = self
+            .wait_until
+            .map_or_else(Default::default, |until| until.duration_since(now));
+        // A part of a millisecond is still a wish to wait.
+        let wait_ms = left.as_millis() + u128::from(!left.subsec_nanos().is_multiple_of(1_000_000));
+        u32::try_from(wait_ms).expect("checked against WAIT_MS_MAX when it was asked for")
+    }
+}
+
+/// In which queue a request stands, and which part of the server's patience it may use up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// About locks that exist. Never waits for a place: there are only so many locks.
+    Urgent,
+    /// Answered at once.
+    Prompt,
+    /// Answered when its turn has come.
+    Waiting,
+}
+
+/// Who gets the answer.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A caller, unless it has gone away.
+    Caller(oneshot::Sender<Result<Answer, Error>>),
+    /// The caller of an acquire, once the renewal that confirms its grant is through.
+    Confirm(Grant, oneshot::Sender<Result<Answer, Error>>),
+    /// Nobody: what has to be done is done when the answer is read.
+    Nobody,
+}
+
+/// What a caller is told. Owned: the buffer it came in is long gone.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Granted(Grant),
+    /// Somebody else has it, now or still.
+    Contended(Contention),
+    /// The lock that was asked about, or just granted, is gone.
+    Lost(Loss),
+    Cancelled,
+    /// Done, and there is nothing to say about it: pong, bye, renewed, downgraded.
+    Done,
+    Released,
+    NotHeld(NotHeldReason),
+    Key(KeyState),
+    Locks(PageOf<LockInfo>),
+    Sessions(PageOf<SessionInfo>),
+    Stats(Vec<Stat>),
+}
+
+/// One request and its way through the client.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Names it for the server, in this session and any later one.
+    pub(crate) id: RequestId,
+    pub(crate) ask: Ask,
+    pub(crate) class: Class,
+    pub(crate) sink: Sink,
+    /// The lease that the answer changes.
+    pub(crate) lease: Option<Arc<Lease>>,
+    /// Its place in the queue; given back when it is sent.
+    pub(crate) place: Option<OwnedSemaphorePermit>,
+    /// `None` until it is sent.
+    pub(crate) sent: Option<Sent>,
+}
+
+/// When a request was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// The first time under this id: what it did may have been done then.
+    pub(crate) first: Instant,
+    /// On the present connection.
+    pub(crate) last: Instant,
+    /// In which session.
+    pub(crate) epoch: u64,
+}
+
+impl Call {
+    pub(crate) fn new(id: RequestId, ask: Ask, sink: Sink) -> Self {
+        Self {
+            id,
+            class: ask.class(),
+            ask,
+            sink,
+            lease: None,
+            place: None,
+            sent: None,
+        }
+    }
+
+    /// A renewal of `lease`.
+    pub(crate) fn renew(id: RequestId, lease: &Arc<Lease>, sink: Sink) -> Self {
+        let ask = Ask::Renew {
+            key: Arc::clone(&lease.key),
+            fence: lease.fence(),
+            lease: lease.wanted(),
+        };
+        Self::new(id, ask, sink).about(lease)
+    }
+
+    pub(crate) fn about(mut self, lease: &Arc<Lease>) -> Self {
+        self.lease = Some(Arc::clone(lease));
+        self
+    }
+
+    /// Whether it need not be sent any more, because whoever asked has stopped waiting for the answer. What gives
+    /// something back is sent in any case.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match (&self.ask, &self.sink) {
+            (Ask::Release { .. } | Ask::Goodbye, _) | (_, Sink::Nobody) => false,
+            (_, Sink::Caller(caller) | Sink::Confirm(_, caller)) => caller.is_closed(),
+        }
+    }
+
+    /// Appends it to `out`, marked as repeated if it has been sent in this session before.
+    pub(crate) fn send(&mut self, epoch: u64, now: Instant, out: &mut BytesMut) {
+        self.place = None;
+        let request = self.ask.as_request(now);
+        match &mut self.sent {
+            Some(sent) if sent.epoch == epoch => {
+                request.append_repeat(self.id, out);
+                sent.last = now;
+            }
+            sent => {
+                request.append(self.id, out);
+                *sent = Some(Sent {
+                    first: now,
+                    last: now,
+                    epoch,
+                });
+            }
+        }
+    }
+
+    /// Ends it without an answer from the server.
+    pub(crate) fn fail(self, error: Error) {
+        if let Some(lease) = &self.lease
+            && matches!(self.sink, Sink::Nobody)
+        {
+            lease.stop_renewing();
+        }
+        self.sink.send(Err(error));
+    }
+}
+
+impl Sink {
+    /// Hands the answer over. A grant that nobody waits for any more is dropped on the way, which releases it.
+    pub(crate) fn send(self, answer: Result<Answer, Error>) {
+        match self {
+            Self::Caller(caller) | Self::Confirm(_, caller) => drop(caller.send(answer)),
+            Self::Nobody => drop(answer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn wish(wait_until: Option<Instant>) -> Wish {
+        Wish {
+            key: Arc::from(*b"orders/42"),
+            mode: Mode::Exclusive,
+            lease: protocol::Lease::Ttl { ttl_ms: 1000 },
+            wait_until,
+            is_reentrant: false,
+            is_auto_renewed: true,
+            metadata: Arc::default(),
+            trace_id: None,
+        }
+    }
+
+    #[test]
+    fn what_is_sent_late_waits_only_for_the_rest() {
+        let now = Instant::now();
+        let wish = wish(Some(now + Duration::from_millis(500)));
+        assert_eq!(wish.wait_ms(now), 500);
+        assert_eq!(wish.wait_ms(now + Duration::from_micros(100_100)), 400);
+        assert_eq!(wish.wait_ms(now + Duration::from_millis(500)), 0);
+        assert_eq!(wish.wait_ms(now + Duration::from_secs(5)), 0);
+    }
+
+    #[test]
+    fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let ask = Ask::Acquire(wish(None));
+        let mut call = Call::new(RequestId::new(7), ask, Sink::Nobody);
+        let mut out = BytesMut::new();
+        call.send(1, now, &mut out);
+        call.send(1, later, &mut out);
+        let sent = call.sent.expect("it was sent");
+        assert_eq!((sent.first, sent.last), (now, later));
+        // In another session it is a new request: the first sending cannot have granted anything there.
+        call.send(2, later, &mut out);
+        let sent = call.sent.expect("it was sent");
+        assert_eq!((sent.first, sent.epoch), (later, 2));
+
+        let mut unread = &out[..];
+        let mut is_repeated = Vec::new();
+        while let Some(frame) =
+            protocol::Frame::split(&mut unread, protocol::limits::REQUEST_FRAME_BYTES_MAX).unwrap()
+        {
+            assert_eq!(frame.request_id, RequestId::new(7));
+            is_repeated.push(frame.is_repeated());
+        }
+        assert_eq!(is_repeated, [false, true, false]);
+    }
+
+    #[test]
+    fn a_release_is_sent_even_if_nobody_waits_for_its_answer() {
+        let (sink, answer) = oneshot::channel();
+        let ask = Ask::Release {
+            key: Arc::from(*b"k"),
+            fence: Fence::new(1).unwrap(),
+        };
+        let release = Call::new(RequestId::new(1), ask, Sink::Caller(sink));
+        let (sink, other_answer) = oneshot::channel();
+        let ping = Call::new(RequestId::new(2), Ask::Ping, Sink::Caller(sink));
+        assert!(!release.is_abandoned() && !ping.is_abandoned());
+        drop((answer, other_answer));
+        assert!(!release.is_abandoned() && ping.is_abandoned());
+    }
+
+    #[test]
+    fn requests_about_existing_locks_never_stand_behind_others() {
+        let key: Arc<[u8]> = Arc::from(*b"k");
+        let fence = Fence::new(1).unwrap();
+        let class = |ask: Ask| ask.class();
+        assert_eq!(
+            class(Ask::Release {
+                key: Arc::clone(&key),
+                fence
+            }),
+            Class::Urgent
+        );
+        assert_eq!(class(Ask::KeepAlive), Class::Urgent);
+        assert_eq!(class(Ask::Acquire(wish(None))), Class::Prompt);
+        assert_eq!(
+            class(Ask::Acquire(wish(Some(Instant::now())))),
+            Class::Waiting
+        );
+        assert_eq!(class(Ask::ForceRelease { key, fence }), Class::Prompt);
+    }
+}

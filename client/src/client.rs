@@ -1,0 +1,230 @@
+//! The client's handle.
+
+use crate::builder::Builder;
+use crate::call::{Answer, Ask};
+use crate::error::{ConnectError, Error, LockError};
+use crate::guard::{Grant, Guard};
+use crate::lane::Status;
+use crate::lock::LockRequest;
+use crate::pool::Pool;
+use protocol::Fence;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// A client of one Fencepost server: a session, a few connections, and any number of tasks that share them.
+///
+/// Cloning is cheap and gives another handle to the same client. When the last handle and the last
+/// [`Guard`] are gone, the client says goodbye in the background; [`close`](Self::close) does it and waits.
+///
+/// A client keeps itself connected. While it cannot, requests wait for their
+/// [`request_timeout`](Builder::request_timeout) and then fail, and locks count as lost at their
+/// [`valid_until`](Guard::valid_until).
+#[derive(Clone)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+/// Ends the session when the last one who could use it has gone.
+pub(crate) struct Handle {
+    pool: Arc<Pool>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.pool.close();
+    }
+}
+
+impl Client {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            handle: Arc::new(Handle { pool }),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.handle.pool
+    }
+
+    pub(crate) fn guard(&self, grant: Grant) -> Guard {
+        Guard::new(grant, Arc::clone(&self.handle))
+    }
+
+    /// What can be set before connecting.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").name("billing").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Connects with default settings. Short for [`Builder::connect`].
+    ///
+    /// Cancel safe: dropping it closes what was opened.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::Client::connect("127.0.0.1:7400").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(address: impl Into<String>) -> Result<Self, ConnectError> {
+        Self::builder().address(address).connect().await
+    }
+
+    /// Begins to ask for a lock. A key is any bytes, 1 to 256 of them; use UTF-8 if people shall read it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
+    /// let guard = client.lock("orders/42").acquire().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> LockRequest {
+        LockRequest::new(self.clone(), key.as_ref())
+    }
+
+    /// Does some work under a lock, with the client's default ttl and wait, and drops the work if the lock is lost.
+    /// Short for [`LockRequest::with`].
+    ///
+    /// Cancel safe: dropping it drops the work and releases the lock.
+    ///
+    /// # Errors
+    /// As [`LockRequest::with`].
+    ///
+    /// ```no_run
+    /// # async fn settle(order: u32, fence: fencepost::Fence) {}
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
+    /// client.with_lock("orders/42", |fence| async move { settle(42, fence).await }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with_lock<T, F, W>(&self, key: impl AsRef<[u8]>, work: F) -> Result<T, LockError>
+    where
+        F: FnOnce(Fence) -> W,
+        W: Future<Output = T>,
+    {
+        self.lock(key).with(work).await
+    }
+
+    /// The id of the present session, as operators see it in lists; `None` after a session was lost and before the next
+    /// one is open.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// println!("we are session {:?}", client.session_id());
+    /// # }
+    /// ```
+    pub fn session_id(&self) -> Option<u64> {
+        self.pool().session.id()
+    }
+
+    /// Whether there is a connection at this moment. For health checks; requests find out by themselves.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// println!("healthy: {}", client.is_connected());
+    /// # }
+    /// ```
+    pub fn is_connected(&self) -> bool {
+        let lanes = self.pool().lanes();
+        lanes
+            .iter()
+            .any(|lane| matches!(lane.status(), Status::Open))
+    }
+
+    /// Ends the session: everything it holds and waits for is freed at once, and all guards of all handles are lost.
+    /// Waits for the server to confirm it.
+    ///
+    /// Cancel safe: the client closes whether or not you wait.
+    ///
+    /// # Errors
+    /// The server could not be told. The session then ends there when its time is up.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// client.close().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn close(self) -> Result<(), Error> {
+        let pool = Arc::clone(self.pool());
+        let start = Instant::now();
+        let why = match pool.lanes()[0].status() {
+            Status::Down { why, .. } => why,
+            Status::Open | Status::Closed => None,
+        };
+        let was_closed = pool.is_closing();
+        let Some(answer) = pool.close() else {
+            return if was_closed {
+                Err(Error::Closed)
+            } else {
+                Err(Error::Disconnected { why })
+            };
+        };
+        let ended = async {
+            let answer = answer.await;
+            pool.ended().await;
+            answer
+        };
+        match timeout(pool.settings.request_timeout, ended).await {
+            Ok(Ok(Ok(Answer::Done))) => Ok(()),
+            Ok(Ok(Ok(_))) => Err(Error::Unexpected {
+                request: "a goodbye",
+            }),
+            // The connection broke before the answer came.
+            Ok(Ok(Err(Error::Closed)) | Err(_)) => Err(Error::Disconnected { why: None }),
+            Ok(Ok(Err(error))) => Err(error),
+            Err(_elapsed) => Err(Error::NoAnswer {
+                after: start.elapsed(),
+            }),
+        }
+    }
+
+    /// Asks the server for a sign of life and gives the time it took, to the answer's arrival here.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// No answer came.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// println!("{:?}", client.ping().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ping(&self) -> Result<Duration, Error> {
+        let start = Instant::now();
+        match self.ask_any(Ask::Ping).await? {
+            Answer::Done => Ok(start.elapsed()),
+            _ => Err(Error::Unexpected { request: "a ping" }),
+        }
+    }
+
+    /// Asks on any lane: for what is about no key.
+    pub(crate) async fn ask_any(&self, ask: Ask) -> Result<Answer, Error> {
+        let pool = self.pool();
+        pool.call_soon(pool.open_lane_near(0), ask, None).await
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.pool().settings.name)
+            .field("addresses", &self.pool().settings.addresses)
+            .field("session_id", &self.session_id())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,443 @@
+//! One connection: a task that owns a socket, writes what its lane holds in batches, and matches replies to requests.
+//!
+//! When the socket breaks, the task opens another one and goes on. Unanswered requests stay with it: in the same session
+//! they are repeated under their ids and take effect once; in a new session those that cannot do harm are asked afresh,
+//! and those that were about locks of the old one fail, because those locks are gone. While it cannot connect but
+//! another lane can, that one takes over.
+
+use crate::call::{Ask, Call, Class, Sink};
+use crate::error::{ConnectError, Error, Loss};
+use crate::lane::{Batch, Lane, Room};
+use crate::limits::{OUT_BYTES_MAX, READ_BYTES};
+use crate::pool::Pool;
+use crate::retry::Backoff;
+use crate::session::{Bounds, Opened};
+use crate::settle::Scope;
+use bytes::{Buf, BytesMut};
+use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep, sleep_until};
+
+pub(crate) struct Connection {
+    pool: Arc<Pool>,
+    index: usize,
+    in_flight: InFlight,
+    /// Sent before and to be sent again, oldest first.
+    backlog: VecDeque<Call>,
+    batch: Batch,
+}
+
+/// Requests that were sent on the present connection and have not been answered.
+#[derive(Default)]
+struct InFlight {
+    calls: HashMap<RequestId, Call>,
+    urgent: usize,
+    prompt: usize,
+    waiting: usize,
+}
+
+/// Why a connection ended.
+enum End {
+    /// The other side closed it, or the network did.
+    Broken,
+    /// Nothing came for too long while answers were due.
+    Silent,
+    /// The bytes made no sense.
+    Garbled,
+    /// The server says that the session is over, or another connection found out.
+    SessionOver,
+    /// The client is closing.
+    Left,
+}
+
+impl From<DecodeError> for End {
+    fn from(_: DecodeError) -> Self {
+        Self::Garbled
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(pool: Arc<Pool>, index: usize) -> Self {
+        Self {
+            pool,
+            index,
+            in_flight: InFlight::default(),
+            backlog: VecDeque::new(),
+            batch: Batch::default(),
+        }
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.pool.lanes()[self.index]
+    }
+
+    /// Connects, converses, reconnects, until the client closes.
+    pub(crate) async fn run(mut self, mut opened: Option<Opened>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let connection = match opened.take() {
+                Some(opened) => opened,
+                None => match self.open(&mut backoff).await {
+                    Some(opened) => opened,
+                    None => return,
+                },
+            };
+            let epoch = connection.epoch;
+            self.lane().set_open();
+            let mut has_answered = false;
+            let end = self.converse(connection, &mut has_answered).await;
+            self.lane().set_down(None, Instant::now());
+            self.pool.session.disconnected(epoch);
+            self.keep_unanswered();
+            // A server that welcomes and then hangs up must not be called again and again at full speed.
+            if has_answered {
+                backoff.reset();
+            }
+            match end {
+                End::Left => return,
+                End::SessionOver => self.pool.session.end(epoch, &self.pool.leases),
+                End::Broken | End::Silent | End::Garbled => {}
+            }
+        }
+    }
+
+    /// Tries until there is a connection; `None` when the client closes.
+    async fn open(&mut self, backoff: &mut Backoff) -> Option<Opened> {
+        let pool = Arc::clone(&self.pool);
+        loop {
+            let attempt = async {
+                sleep(backoff.next()).await;
+                pool.session
+                    .open(&pool.settings, &pool.leases, || pool.next_id())
+                    .await
+            };
+            let result = tokio::select! {
+                result = attempt => result,
+                () = pool.closing() => return None,
+            };
+            match result {
+                Ok(opened) => return Some(opened),
+                Err(error) => self.not_opened(error),
+            }
+        }
+    }
+
+    /// There is no connection for now. What waits for it need not, if another lane has one or if waiting is in vain.
+    fn not_opened(&mut self, error: ConnectError) {
+        let is_permanent = error.is_permanent();
+        self.lane().set_down(Some(error.clone()), Instant::now());
+        if let Some(other) = self.pool.other_open_lane(self.index) {
+            let mut calls: Vec<Call> = self.backlog.drain(..).collect();
+            calls.extend(self.lane().take_all());
+            other.adopt(calls);
+        } else if is_permanent {
+            let mut calls: Vec<Call> = self.backlog.drain(..).collect();
+            calls.extend(self.lane().take_all());
+            for call in calls {
+                call.fail(Error::Disconnected {
+                    why: Some(error.clone()),
+                });
+            }
+        }
+    }
+
+    /// Sends and receives until something ends it. Dropped half-way only with the whole runtime.
+    async fn converse(&mut self, opened: Opened, has_answered: &mut bool) -> End {
+        let Opened {
+            stream,
+            mut input,
+            epoch,
+            life,
+            bounds,
+            must_reclaim,
+        } = opened;
+        let (mut reader, mut writer) = stream.into_split();
+        let mut out = BytesMut::new();
+        if must_reclaim {
+            self.reclaim();
+        } else {
+            // A `Lost` may have been on its way when the last connection broke.
+            self.pool.leases.schedule_all(Instant::now());
+        }
+        // When a dead connection must be noticed: early enough for a second attempt within a request's time.
+        let silence_max = self.pool.settings.request_timeout / 2;
+        // Since when answers are due and nothing came.
+        let mut quiet_since = Instant::now();
+        // Fires at some moment before the true deadline, and is then set anew: cheaper than moving it for every batch.
+        let alarm = sleep_until(quiet_since + silence_max);
+        tokio::pin!(alarm);
+        // Something may have come behind the welcome.
+        let mut has_read = true;
+        loop {
+            if std::mem::take(&mut has_read) {
+                let scope = Scope {
+                    pool: &Arc::clone(&self.pool),
+                    epoch,
+                    life: &life,
+                    now: Instant::now(),
+                };
+                quiet_since = scope.now;
+                match self.read_frames(&scope, &mut input) {
+                    Ok(answered) => *has_answered |= answered,
+                    Err(end) => return end,
+                }
+            }
+            if !self.in_flight.has_answers_due() {
+                quiet_since = Instant::now();
+            }
+            let is_leaving = self.send_some(epoch, bounds, &mut out);
+            if is_leaving && !self.in_flight.has_answers_due() {
+                return End::Left;
+            }
+            if !is_leaving && !self.pool.session.is_current(epoch) {
+                return End::SessionOver;
+            }
+            input.reserve(READ_BYTES);
+            tokio::select! {
+                read = reader.read_buf(&mut input) => match read {
+                    Ok(0) | Err(_) => return End::Broken,
+                    Ok(_) => has_read = true,
+                },
+                written = writer.write_buf(&mut out), if !out.is_empty() => match written {
+                    Ok(0) | Err(_) => return End::Broken,
+                    Ok(_) => {}
+                },
+                () = self.pool.lanes()[self.index].woken() => {}
+                () = &mut alarm => {
+                    let deadline = quiet_since + silence_max;
+                    if self.in_flight.has_answers_due() && Instant::now() >= deadline {
+                        return End::Silent;
+                    }
+                    alarm.as_mut().reset(Instant::now().max(quiet_since) + silence_max / 4);
+                }
+            }
+        }
+    }
+
+    /// Takes every complete frame out of `input`. Says whether a request was answered.
+    fn read_frames(&mut self, scope: &Scope<'_>, input: &mut BytesMut) -> Result<bool, End> {
+        let mut has_answered = false;
+        let mut unread = &input[..];
+        while let Some(frame) = Frame::split(&mut unread, protocol::limits::FRAME_BYTES_MAX)? {
+            match frame.direction() {
+                Direction::Reply => {
+                    self.read_reply(scope, &frame)?;
+                    has_answered = true;
+                }
+                Direction::Push => self.read_push(scope, &frame),
+                // Not for us to answer; a later version may know what it means.
+                Direction::Request => {}
+            }
+        }
+        let read_bytes = input.len() - unread.len();
+        input.advance(read_bytes);
+        Ok(has_answered)
+    }
+
+    fn read_reply(&mut self, scope: &Scope<'_>, frame: &Frame<'_>) -> Result<(), End> {
+        let reply = Reply::decode(frame);
+        let is_session_over = matches!(
+            reply,
+            Ok(Reply::Error {
+                code: ErrorCode::SESSION_ENDED,
+                ..
+            })
+        );
+        if is_session_over {
+            // The request stays unanswered, and is dealt with like all others of a session that is over.
+            return Err(End::SessionOver);
+        }
+        if frame.request_id == RequestId::NONE {
+            // The server's last words.
+            return Err(End::Broken);
+        }
+        let Some(call) = self.in_flight.remove(frame.request_id) else {
+            return Ok(());
+        };
+        match reply {
+            Ok(reply) => scope.settle(call, &reply),
+            Err(_) => {
+                let request = call.ask.name();
+                call.fail(Error::Unexpected { request });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_push(&self, scope: &Scope<'_>, frame: &Frame<'_>) {
+        match Push::decode(frame) {
+            Ok(Push::Lost { key, fence, reason }) => {
+                let loss = Loss::from(reason);
+                self.pool
+                    .leases
+                    .lose(key.as_bytes(), fence, loss, scope.now);
+            }
+            // It will close the connection when it goes, and then we look for it again.
+            Ok(Push::Shutdown { .. }) | Ok(Push::Unknown { .. }) => {}
+            // A push is a courtesy; one that cannot be read is one that did not come.
+            Err(_) => {}
+        }
+    }
+
+    // ---- sending
+
+    /// Appends what the lane holds to `out`, as far as there is room. Says whether the client is closing.
+    fn send_some(&mut self, epoch: u64, bounds: Bounds, out: &mut BytesMut) -> bool {
+        if out.len() >= OUT_BYTES_MAX {
+            return self.batch.is_leaving;
+        }
+        // Before anything goes out: leases count from here.
+        let now = Instant::now();
+        while let Some(call) = self.backlog.pop_front() {
+            if !self.in_flight.has_room_for(call.class, bounds) {
+                self.backlog.push_front(call);
+                break;
+            }
+            self.send_again(call, epoch, now, out);
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let room = self.in_flight.room(bounds);
+        self.pool.lanes()[self.index].take(room, &mut batch);
+        for call in batch.calls.drain(..) {
+            // Never sent and nobody waits for it: it never happened.
+            if !call.is_abandoned() {
+                self.send(call, epoch, now, out);
+            }
+        }
+        for acquire_id in batch.cancelled.drain(..) {
+            if self.in_flight.calls.contains_key(&acquire_id) {
+                let ask = Ask::Cancel { acquire_id };
+                let cancel = Call::new(self.pool.next_id(), ask, Sink::Nobody);
+                self.send(cancel, epoch, now, out);
+            }
+        }
+        if !batch.adopted.is_empty() {
+            self.backlog.extend(batch.adopted.drain(..));
+            // Come back for them.
+            self.lane().wake();
+        }
+        self.batch = batch;
+        self.batch.is_leaving
+    }
+
+    fn send(&mut self, mut call: Call, epoch: u64, now: Instant, out: &mut BytesMut) {
+        call.send(epoch, now, out);
+        self.in_flight.insert(call);
+    }
+
+    /// Sends a request that an earlier connection sent already, if that makes sense.
+    fn send_again(&mut self, mut call: Call, epoch: u64, now: Instant, out: &mut BytesMut) {
+        let is_abandoned = call.is_abandoned();
+        let is_same_session = call.sent.is_some_and(|sent| sent.epoch == epoch);
+        match &mut call.ask {
+            // The wait ended with the connection, and the session has been heard of since.
+            Ask::Cancel { .. } | Ask::KeepAlive => {}
+            // The watchdog renews everything after a reconnect.
+            Ask::Renew { .. } if matches!(call.sink, Sink::Nobody) => call.fail(Error::Cancelled),
+            Ask::Goodbye => call.fail(Error::Closed),
+            // If it was granted and the reply got lost, it must be found and released; it must not wait again.
+            Ask::Acquire(wish) if is_abandoned && is_same_session => {
+                wish.wait_until = None;
+                self.send(call, epoch, now, out);
+            }
+            _ if is_abandoned => {}
+            Ask::Renew { .. }
+            | Ask::Release { .. }
+            | Ask::Downgrade { .. }
+            | Ask::Reclaim { .. }
+            | Ask::ForceRelease { .. }
+                if call.sent.is_some() && !is_same_session =>
+            {
+                call.fail(Error::SessionEnded);
+            }
+            _ => self.send(call, epoch, now, out),
+        }
+    }
+
+    /// The connection is gone: what it left unanswered is for the next one.
+    fn keep_unanswered(&mut self) {
+        self.backlog.extend(self.in_flight.take_all());
+        self.backlog.make_contiguous().sort_by_key(|call| call.id);
+    }
+
+    /// The server restarted: claim every lock we believe we have, before anything else is sent.
+    fn reclaim(&mut self) {
+        for lease in self.pool.leases.all() {
+            // Keeps the watchdog from renewing what the server does not know yet.
+            lease.start_renewing();
+            let ask = Ask::Reclaim {
+                wanted: lease.wanted(),
+                hold_count: lease.hold_count(),
+                lease: Arc::clone(&lease),
+            };
+            let claim = Call::new(self.pool.next_id(), ask, Sink::Nobody).about(&lease);
+            self.backlog.push_front(claim);
+        }
+    }
+}
+
+/// Also when the runtime drops the task: nobody may wait for answers that cannot come.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.lane().close();
+        for call in self.in_flight.take_all() {
+            call.fail(Error::Closed);
+        }
+        for call in self.backlog.drain(..) {
+            call.fail(Error::Closed);
+        }
+        self.pool.connection_ended(Instant::now());
+    }
+}
+
+impl InFlight {
+    fn count(&mut self, class: Class) -> &mut usize {
+        match class {
+            Class::Urgent => &mut self.urgent,
+            Class::Prompt => &mut self.prompt,
+            Class::Waiting => &mut self.waiting,
+        }
+    }
+
+    fn insert(&mut self, call: Call) {
+        *self.count(call.class) += 1;
+        let replaced = self.calls.insert(call.id, call);
+        assert!(replaced.is_none(), "a request id came twice: {replaced:?}");
+    }
+
+    fn remove(&mut self, id: RequestId) -> Option<Call> {
+        let call = self.calls.remove(&id)?;
+        *self.count(call.class) -= 1;
+        Some(call)
+    }
+
+    fn take_all(&mut self) -> Vec<Call> {
+        let calls = std::mem::take(self).calls;
+        calls.into_values().collect()
+    }
+
+    /// Whether the server owes an answer that should come at once.
+    fn has_answers_due(&self) -> bool {
+        self.urgent + self.prompt > 0
+    }
+
+    fn room(&self, bounds: Bounds) -> Room {
+        let answered = self.urgent + self.prompt;
+        Room {
+            urgent: bounds.answered_max.saturating_sub(answered),
+            prompt: bounds.prompt_max.saturating_sub(self.prompt),
+            waiting: bounds.waiting_max.saturating_sub(self.waiting),
+        }
+    }
+
+    fn has_room_for(&self, class: Class, bounds: Bounds) -> bool {
+        let room = self.room(bounds);
+        match class {
+            Class::Urgent => room.urgent > 0,
+            Class::Prompt => room.urgent.min(room.prompt) > 0,
+            Class::Waiting => room.waiting > 0,
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The guard: a lock that is held, for as long as it is.
+
+use crate::call::{Answer, Ask};
+use crate::client::Handle;
+use crate::error::{Error, Loss};
+use crate::lease::Lease;
+use crate::pool::Pool;
+use protocol::{Fence, Mode};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// One hold of a lease. Dropping it gives the hold back.
+///
+/// It is made where a grant is read from the wire, before anybody else could take it, so a grant cannot get lost on the
+/// way to its caller: whoever drops it last, releases it.
+pub(crate) struct Grant {
+    lease: Arc<Lease>,
+    pool: Arc<Pool>,
+    is_given_back: bool,
+}
+
+impl Grant {
+    pub(crate) fn new(lease: Arc<Lease>, pool: Arc<Pool>) -> Self {
+        Self {
+            lease,
+            pool,
+            is_given_back: false,
+        }
+    }
+
+    /// Takes the hold off the lease. `Some`: the server has to be told, by releasing this fence.
+    fn give_back(&mut self) -> Option<Fence> {
+        if std::mem::replace(&mut self.is_given_back, true) {
+            return None;
+        }
+        let leaving = self.lease.leave(Instant::now());
+        if leaving.is_last {
+            self.pool.leases.forget(&self.lease);
+        }
+        match leaving.loss {
+            Some(loss) if loss.is_known_to_server() => None,
+            _ => Some(leaving.fence),
+        }
+    }
+
+    fn release_ask(&self, fence: Fence) -> Ask {
+        Ask::Release {
+            key: Arc::clone(&self.lease.key),
+            fence,
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(fence) = self.give_back() {
+            let lane = self.pool.lane_of(&self.lease.key);
+            self.pool.post(lane, self.release_ask(fence));
+        }
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lease.fmt(f)
+    }
+}
+
+/// A lock that is held. Releases it when dropped.
+///
+/// Dropping works anywhere, outside a runtime too: the release is handed to the connection's task and goes out with its
+/// next write. To know that it arrived, use [`release`](Self::release).
+///
+/// The watchdog renews the lease in the background unless [`no_renew`](crate::LockRequest::no_renew) was asked for. A
+/// guard also keeps its client's connections alive; the session ends when the last [`Client`](crate::Client) and the last
+/// guard are gone.
+///
+/// ```no_run
+/// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let guard = client.lock("orders/42").acquire().await?;
+/// // Every request to what the lock protects carries the fence, so that it can refuse those that come too late.
+/// println!("UPDATE orders SET state = 'paid', fence = {} WHERE id = 42 AND fence < {}", guard.fence(), guard.fence());
+/// drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    // Dropped in this order: the release goes out before the last goodbye.
+    grant: Grant,
+    _handle: Arc<Handle>,
+}
+
+impl Guard {
+    pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
+        Self {
+            grant,
+            _handle: handle,
+        }
+    }
+
+    fn lease(&self) -> &Arc<Lease> {
+        &self.grant.lease
+    }
+
+    /// What is locked.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// assert_eq!(guard.key(), b"orders/42");
+    /// # }
+    /// ```
+    pub fn key(&self) -> &[u8] {
+        &self.lease().key
+    }
+
+    /// The number of this grant, larger than that of every earlier grant of the key. Send it along with everything you
+    /// do to the protected resource, and have that refuse smaller ones.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// println!("X-Fence-Token: {}", guard.fence().get());
+    /// # }
+    /// ```
+    pub fn fence(&self) -> Fence {
+        self.lease().fence()
+    }
+
+    /// Alone or shared.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// assert_eq!(guard.mode(), fencepost::Mode::Exclusive);
+    /// # }
+    /// ```
+    pub fn mode(&self) -> Mode {
+        self.lease().mode()
+    }
+
+    /// Until when the lock is certainly held, as things stand. Moves on as renewals succeed; once the lock is lost, it
+    /// is the moment of the loss, or the deadline if that was earlier.
+    ///
+    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, on the monotonic
+    /// clock, minus a margin: the server cannot have begun the lease earlier, so the lock cannot end earlier than this
+    /// either, unless somebody takes it away by force. It is never later than the end of the session. After
+    /// a long wait in the queue the guard is only handed out after one renewal, so that it does not start its life nearly
+    /// used up.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: fencepost::Guard) {
+    /// // Does a step that takes up to two seconds still fit in?
+    /// let fits = guard.valid_until() > std::time::Instant::now() + std::time::Duration::from_secs(2);
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> std::time::Instant {
+        self.lease().deadline().into_std()
+    }
+
+    /// How long [`valid_until`](Self::valid_until) is away; zero once the lock is lost.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// println!("{:?} left", guard.remaining());
+    /// # }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        let now = Instant::now();
+        match self.lease().check(now) {
+            Ok(deadline) => deadline - now,
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// Whether the lock is certainly held at this moment. Once `false`, always `false`.
+    ///
+    /// A `true` is already a little old when you act on it: what is protected must check the fence itself.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// if !guard.is_valid() {
+    ///     panic!("somebody else may be at work");
+    /// }
+    /// # }
+    /// ```
+    pub fn is_valid(&self) -> bool {
+        self.lease().check(Instant::now()).is_ok()
+    }
+
+    /// A future that completes as soon as the lock is gone: the server said so, a renewal was refused, the session ended,
+    /// or [`valid_until`](Self::valid_until) passed without a renewal. It does not borrow the guard, so it can be moved
+    /// into another task; if the guard is released first, it completes with [`Loss::Released`].
+    ///
+    /// Cancel safe: dropping it changes nothing, and another can be made.
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn example(guard: fencepost::Guard) {
+    /// tokio::select! {
+    ///     () = work() => println!("done"),
+    ///     loss = guard.lost() => println!("stopped half-way: {loss}"),
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + Sync + 'static + use<> {
+        let lease = Arc::clone(self.lease());
+        async move { lease.gone().await }
+    }
+
+    /// Renews the lease now, for its full time, and gives the new [`valid_until`](Self::valid_until). Rarely needed: the
+    /// watchdog does it.
+    ///
+    /// Cancel safe: if dropped, the renewal may or may not take effect, and the guard takes note if it does.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is gone. Any other error leaves the guard as valid as it was.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: fencepost::Guard) -> Result<(), fencepost::Error> {
+    /// let valid_until = guard.renew().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn renew(&self) -> Result<std::time::Instant, Error> {
+        let lease = self.lease();
+        lease.check(Instant::now()).map_err(Error::Lost)?;
+        let ask = Ask::Renew {
+            key: Arc::clone(&lease.key),
+            fence: lease.fence(),
+            lease: lease.wanted(),
+        };
+        self.ask_about(ask).await?;
+        Ok(self.valid_until())
+    }
+
+    /// Turns an exclusive lock into a shared one without letting go of it: others may then share it. A lock that is
+    /// shared stays as it is. The fence to use from then on is returned, and is what [`fence`](Self::fence) gives.
+    ///
+    /// Cancel safe: if dropped, the downgrade may or may not take effect, and the guard takes note if it does.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is gone. Any other error leaves the guard as it was.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: fencepost::Guard) -> Result<(), fencepost::Error> {
+    /// let fence = guard.downgrade().await?;
+    /// assert_eq!(guard.mode(), fencepost::Mode::Shared);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(&self) -> Result<Fence, Error> {
+        let lease = self.lease();
+        lease.check(Instant::now()).map_err(Error::Lost)?;
+        let ask = Ask::Downgrade {
+            key: Arc::clone(&lease.key),
+            fence: lease.fence(),
+        };
+        self.ask_about(ask).await?;
+        Ok(self.fence())
+    }
+
+    async fn ask_about(&self, ask: Ask) -> Result<(), Error> {
+        let pool = &self.grant.pool;
+        let lease = self.lease();
+        let request = ask.name();
+        let lane = pool.lane_of(&lease.key);
+        let answer = pool.call_soon(lane, ask, Some(lease)).await;
+        // The session's end or the deadline may have come first.
+        if let Err(loss) = lease.check(Instant::now()) {
+            return Err(Error::Lost(loss));
+        }
+        match answer? {
+            Answer::Done => Ok(()),
+            _ => Err(Error::Unexpected { request }),
+        }
+    }
+
+    /// Releases the lock and waits for the server to say so.
+    ///
+    /// Cancel safe in the sense that matters: the lock is released whether or not you wait for the answer.
+    ///
+    /// # Errors
+    /// The release may not have arrived. It is sent as soon as there is a connection again; until then the lock ends with
+    /// its lease.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: fencepost::Guard) -> Result<(), fencepost::Error> {
+    /// match guard.release().await? {
+    ///     fencepost::Release::Released => {}
+    ///     // The work took longer than the lease, or the network did: worth a warning, and a longer ttl.
+    ///     fencepost::Release::AlreadyLost(loss) => eprintln!("{loss}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(mut self) -> Result<Release, Error> {
+        let before = self.lease().check(Instant::now());
+        let Some(fence) = self.grant.give_back() else {
+            let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
+            return Ok(Release::AlreadyLost(loss));
+        };
+        let pool = &self.grant.pool;
+        let lane = pool.lane_of(&self.lease().key);
+        let answer = pool.call_soon(lane, self.grant.release_ask(fence), None);
+        match (answer.await, before) {
+            // It was reported lost, so it stays lost, even if the server had not noticed yet.
+            (Ok(Answer::Released | Answer::NotHeld(_)), Err(loss)) => {
+                Ok(Release::AlreadyLost(loss))
+            }
+            (Ok(Answer::Released), Ok(_)) => Ok(Release::Released),
+            (Ok(Answer::NotHeld(reason)), Ok(_)) => Ok(Release::AlreadyLost(reason.into())),
+            (Err(Error::SessionEnded), _) => Ok(Release::AlreadyLost(Loss::SessionEnded)),
+            (Ok(_), _) => Err(Error::Unexpected {
+                request: "a release",
+            }),
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &format_args!("\"{}\"", self.key().escape_ascii()))
+            .field("fence", &self.fence())
+            .field("mode", &self.mode())
+            .field("loss", &self.lease().loss())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What came of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The lock was held to the end and is free now; or, if it was held several times over, held once less.
+    Released,
+    /// There was nothing to release any more. Whoever used the lock may have worked beside its next holder; the resource
+    /// must have refused the older fence.
+    AlreadyLost(Loss),
+}

@@ -1,0 +1,379 @@
+//! Asking for a lock.
+
+use crate::call::{Answer, Ask, Wish};
+use crate::client::Client;
+use crate::error::{Error, LockError};
+use crate::guard::Guard;
+use crate::info::Contention;
+use crate::limits::RETRY_FIRST;
+use crate::retry::spread;
+use protocol::{Fence, Key, Metadata, Mode, TraceId, UnavailableReason, limits};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A wish for a lock, from [`Client::lock`]. Nothing happens until one of [`try_acquire`](Self::try_acquire),
+/// [`acquire`](Self::acquire) and [`with`](Self::with) is awaited.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
+/// let guard = client
+///     .lock("orders/42")
+///     .ttl(Duration::from_secs(10))
+///     .wait(Duration::from_secs(2))
+///     .metadata(b"settling the bill")
+///     .acquire()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "asks for nothing until try_acquire(), acquire() or with() is awaited"]
+pub struct LockRequest {
+    client: Client,
+    key: Arc<[u8]>,
+    ttl: Duration,
+    wait: Duration,
+    mode: Mode,
+    is_session_bound: bool,
+    is_reentrant: bool,
+    is_auto_renewed: bool,
+    metadata: Arc<[u8]>,
+    trace_id: Option<Arc<str>>,
+}
+
+/// What came of [`LockRequest::try_acquire`].
+#[derive(Debug)]
+pub enum Acquisition {
+    /// The lock is yours.
+    Acquired(Guard),
+    /// Somebody else has it.
+    Held(Contention),
+}
+
+impl Acquisition {
+    /// The guard, if the lock was acquired.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// if let Some(guard) = client.lock("nightly-report").try_acquire().await?.acquired() {
+    ///     println!("it is on us tonight, under fence {}", guard.fence());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquired(self) -> Option<Guard> {
+        match self {
+            Self::Acquired(guard) => Some(guard),
+            Self::Held(_) => None,
+        }
+    }
+}
+
+impl LockRequest {
+    pub(crate) fn new(client: Client, key: &[u8]) -> Self {
+        let settings = &client.pool().settings;
+        Self {
+            ttl: settings.ttl,
+            wait: settings.wait,
+            key: key.into(),
+            mode: Mode::Exclusive,
+            is_session_bound: false,
+            is_reentrant: false,
+            is_auto_renewed: true,
+            metadata: Arc::default(),
+            trace_id: None,
+            client,
+        }
+    }
+
+    /// How long the lock lasts without renewal: at least 1 ms, at most a day, in whole milliseconds. Without this, the
+    /// client's [`default_ttl`](crate::Builder::default_ttl).
+    ///
+    /// It is also how long the key stays blocked after a crash. Choose a small multiple of the time that the work
+    /// usually takes to notice; the watchdog renews meanwhile.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("orders/42").ttl(std::time::Duration::from_secs(5));
+    /// # }
+    /// ```
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self.is_session_bound = false;
+        self
+    }
+
+    /// Has the lock last as long as the client's session, instead of by a ttl of its own. One keep-alive then renews any
+    /// number of locks.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("workers/7").session_bound();
+    /// # }
+    /// ```
+    pub fn session_bound(mut self) -> Self {
+        self.is_session_bound = true;
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) stands in line: at most a day; zero asks once. Without this, the client's
+    /// [`default_wait`](crate::Builder::default_wait).
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("orders/42").wait(std::time::Duration::from_millis(200));
+    /// # }
+    /// ```
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Shares the lock with all others who ask for it like this, instead of having it alone.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("catalogue").shared();
+    /// # }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        self.mode = Mode::Shared;
+        self
+    }
+
+    /// If this client holds the lock already, counts one more hold under the same fence, instead of refusing. The lock is
+    /// free when all its guards are gone.
+    ///
+    /// All tasks of a client are one holder here: this is for code that calls itself, not for keeping tasks apart.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
+    /// let outer = client.lock("orders/42").acquire().await?;
+    /// let inner = client.lock("orders/42").reentrant().acquire().await?;
+    /// assert_eq!(outer.fence(), inner.fence());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reentrant(mut self) -> Self {
+        self.is_reentrant = true;
+        self
+    }
+
+    /// A note for those who are kept waiting and for operators, up to 256 bytes.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("orders/42").metadata(b"settling the bill");
+    /// # }
+    /// ```
+    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
+        self.metadata = metadata.as_ref().into();
+        self
+    }
+
+    /// Ties the grant to a trace in the server's audit log, up to 64 bytes.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("orders/42").trace_id("4bf92f3577b34da6");
+    /// # }
+    /// ```
+    pub fn trace_id(mut self, trace_id: impl AsRef<str>) -> Self {
+        self.trace_id = Some(trace_id.as_ref().into());
+        self
+    }
+
+    /// Leaves renewing to the caller: the lock ends after its ttl unless [`Guard::renew`] is called.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let request = client.lock("once-a-minute").ttl(std::time::Duration::from_secs(60)).no_renew();
+    /// # }
+    /// ```
+    pub fn no_renew(mut self) -> Self {
+        self.is_auto_renewed = false;
+        self
+    }
+
+    /// Asks once. Contention is an answer, not an error.
+    ///
+    /// Cancel safe: a grant that nobody is there to take is released at once.
+    ///
+    /// # Errors
+    /// The server could not be asked, or would not decide.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// use fencepost::Acquisition;
+    ///
+    /// match client.lock("orders/42").try_acquire().await? {
+    ///     Acquisition::Acquired(guard) => println!("ours, fence {}", guard.fence()),
+    ///     Acquisition::Held(contention) => println!("not now: {contention}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_acquire(self) -> Result<Acquisition, Error> {
+        let deadline = Instant::now() + self.client.pool().settings.request_timeout;
+        match self.ask(self.wish(None)?, deadline).await? {
+            Answer::Granted(grant) => Ok(Acquisition::Acquired(self.client.guard(grant))),
+            Answer::Contended(contention) => Ok(Acquisition::Held(contention)),
+            answer => Err(not_decided(answer)),
+        }
+    }
+
+    /// Stands in line until the lock is free, at most as long as [`wait`](Self::wait) says. The line is the server's:
+    /// first come, first served, and the lock is handed over, not raced for.
+    ///
+    /// Besides the wait, the request has the client's [`request_timeout`](crate::Builder::request_timeout) for the way
+    /// there and back. If the server grants nothing at the moment because it has just restarted or waits for its disk,
+    /// the request is repeated within the wait.
+    ///
+    /// Cancel safe: dropping it takes the request out of the line, and a grant that comes all the same is released at
+    /// once. The place in the line is lost.
+    ///
+    /// # Errors
+    /// [`LockError::NotAcquired`] tells contention apart from all that can go wrong.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
+    /// use fencepost::LockError;
+    ///
+    /// let guard = match client.lock("orders/42").acquire().await {
+    ///     Ok(guard) => guard,
+    ///     Err(LockError::NotAcquired(contention)) => {
+    ///         println!("still busy: {contention}");
+    ///         return Ok(());
+    ///     }
+    ///     Err(failure) => return Err(failure),
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(self) -> Result<Guard, LockError> {
+        let settings = &self.client.pool().settings;
+        let wait_until = Instant::now() + self.checked_wait()?;
+        let deadline = wait_until + settings.request_timeout;
+        loop {
+            let is_waiting = wait_until > Instant::now();
+            let wish = self.wish(is_waiting.then_some(wait_until))?;
+            let retry_after = match self.ask(wish, deadline).await {
+                Ok(Answer::Granted(grant)) => return Ok(self.client.guard(grant)),
+                Ok(Answer::Contended(contention)) => {
+                    return Err(LockError::NotAcquired(contention));
+                }
+                Ok(Answer::Lost(loss)) => return Err(LockError::Lost(loss)),
+                Ok(answer) => return Err(not_decided(answer).into()),
+                Err(Error::Unavailable {
+                    reason: UnavailableReason::RECOVERING | UnavailableReason::AT_CEILING,
+                    retry_after,
+                }) if is_waiting => retry_after,
+                Err(error) => return Err(error.into()),
+            };
+            let pause = retry_after.unwrap_or(RETRY_FIRST);
+            let pause = pause + spread(pause / 2, 1.0);
+            sleep(pause.min(wait_until.duration_since(Instant::now()))).await;
+        }
+    }
+
+    /// Acquires the lock as [`acquire`](Self::acquire) does, does the work, and releases the lock. If the lock is lost
+    /// meanwhile, the work is dropped where it stands and [`LockError::Lost`] tells why.
+    ///
+    /// The work gets the fence, to send along with whatever it does. The release goes out in the background.
+    ///
+    /// Cancel safe: dropping it drops the work and releases the lock.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and [`LockError::Lost`] if the work was stopped. What the work itself returns is
+    /// passed on as it is.
+    ///
+    /// ```no_run
+    /// # async fn settle(order: u32, fence: fencepost::Fence) -> std::io::Result<()> { Ok(()) }
+    /// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// client
+    ///     .lock("orders/42")
+    ///     .ttl(std::time::Duration::from_secs(5))
+    ///     .with(|fence| async move { settle(42, fence).await })
+    ///     .await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with<T, F, W>(self, work: F) -> Result<T, LockError>
+    where
+        F: FnOnce(Fence) -> W,
+        W: Future<Output = T>,
+    {
+        let guard = self.acquire().await?;
+        let lost = guard.lost();
+        tokio::select! {
+            // A lock already lost must not even let the work begin its next step.
+            biased;
+            loss = lost => Err(LockError::Lost(loss)),
+            value = work(guard.fence()) => Ok(value),
+        }
+    }
+
+    async fn ask(&self, wish: Wish, deadline: Instant) -> Result<Answer, Error> {
+        let pool = self.client.pool();
+        let lane = pool.lane_of(&self.key);
+        pool.call(lane, Ask::Acquire(wish), None, deadline).await
+    }
+
+    fn wish(&self, wait_until: Option<Instant>) -> Result<Wish, Error> {
+        Key::new(&self.key)?;
+        Metadata::new(&self.metadata)?;
+        TraceId::new(self.trace_id.as_deref().unwrap_or_default())?;
+        Ok(Wish {
+            key: Arc::clone(&self.key),
+            mode: self.mode,
+            lease: if self.is_session_bound {
+                protocol::Lease::Session
+            } else {
+                protocol::Lease::Ttl {
+                    ttl_ms: millis("ttl", self.ttl, 1, limits::TTL_MS_MAX)?,
+                }
+            },
+            wait_until,
+            is_reentrant: self.is_reentrant,
+            is_auto_renewed: self.is_auto_renewed,
+            metadata: Arc::clone(&self.metadata),
+            trace_id: self.trace_id.clone(),
+        })
+    }
+
+    fn checked_wait(&self) -> Result<Duration, Error> {
+        millis("wait", self.wait, 0, limits::WAIT_MS_MAX)?;
+        Ok(self.wait)
+    }
+}
+
+/// A duration in whole milliseconds, if it lies within bounds.
+pub(crate) fn millis(
+    field: &'static str,
+    given: Duration,
+    ms_min: u32,
+    ms_max: u32,
+) -> Result<u32, Error> {
+    match u32::try_from(given.as_millis()) {
+        Ok(ms) if (ms_min..=ms_max).contains(&ms) => Ok(ms),
+        _ => Err(Error::OutOfRange {
+            field,
+            given,
+            max: Duration::from_millis(ms_max.into()),
+        }),
+    }
+}
+
+/// An answer to an acquire that is neither a lock nor contention.
+fn not_decided(answer: Answer) -> Error {
+    match answer {
+        Answer::Lost(loss) => Error::Lost(loss),
+        Answer::Cancelled => Error::Cancelled,
+        _ => Error::Unexpected {
+            request: "an acquire",
+        },
+    }
+}

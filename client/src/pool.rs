@@ -1,0 +1,250 @@
+//! What all handles, guards and tasks of one client share: its lanes, its session, its leases.
+
+use crate::call::{Answer, Ask, Call, Class, Sink};
+use crate::error::{Error, Loss};
+use crate::lane::{Lane, Status};
+use crate::lease::Lease;
+use crate::leases::Leases;
+use crate::session::Session;
+use protocol::RequestId;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+/// No session comes after this one.
+const LAST_EPOCH: u64 = u64::MAX - 1;
+
+/// What a client was built with, checked.
+pub(crate) struct Settings {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) token: Vec<u8>,
+    pub(crate) connection_count: usize,
+    /// 0 leaves it to the server.
+    pub(crate) session_ttl_ms: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+}
+
+pub(crate) struct Pool {
+    pub(crate) settings: Settings,
+    pub(crate) session: Session,
+    pub(crate) leases: Leases,
+    lanes: Box<[Lane]>,
+    /// Request ids count up over all connections and all sessions, so none comes twice in any of them.
+    last_id: AtomicU64,
+    key_hasher: RandomState,
+    is_closing: watch::Sender<bool>,
+    /// Connection tasks that have not ended.
+    running: watch::Sender<usize>,
+}
+
+impl Pool {
+    pub(crate) fn new(settings: Settings) -> Self {
+        let connection_count = settings.connection_count;
+        let now = Instant::now();
+        Self {
+            settings,
+            session: Session::default(),
+            leases: Leases::default(),
+            lanes: (0..connection_count).map(|_| Lane::new(now)).collect(),
+            last_id: AtomicU64::new(0),
+            key_hasher: RandomState::new(),
+            is_closing: watch::Sender::new(false),
+            running: watch::Sender::new(connection_count),
+        }
+    }
+
+    pub(crate) fn next_id(&self) -> RequestId {
+        // Relaxed: only that no two are equal matters.
+        RequestId::new(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    // ---- lanes
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The lane for requests about a key: always the same while it has a connection, so that what a task does to a key
+    /// happens in the order in which it did it. A release by `drop` comes before the acquire after it.
+    pub(crate) fn lane_of(&self, key: &[u8]) -> &Lane {
+        let home = self.key_hasher.hash_one(key) % self.lanes.len() as u64;
+        self.open_lane_near(home as usize)
+    }
+
+    /// This lane, or another if it has no connection and another has.
+    pub(crate) fn open_lane_near(&self, index: usize) -> &Lane {
+        let home = &self.lanes[index];
+        if home.is_open() {
+            return home;
+        }
+        self.lanes
+            .iter()
+            .find(|lane| lane.is_open())
+            .unwrap_or(home)
+    }
+
+    /// A lane with a connection that is not `index`.
+    pub(crate) fn other_open_lane(&self, index: usize) -> Option<&Lane> {
+        let others = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index);
+        others.map(|(_, lane)| lane).find(|lane| lane.is_open())
+    }
+
+    // ---- requests
+
+    /// Asks, and waits for the answer at most until `deadline`.
+    ///
+    /// Dropping it gives up waiting for the answer, not the request: that is taken back only if it was not sent yet.
+    /// Grants that nobody takes are released, and an acquire that stands in line is cancelled.
+    pub(crate) async fn call(
+        &self,
+        lane: &Lane,
+        ask: Ask,
+        lease: Option<&Arc<Lease>>,
+        deadline: Instant,
+    ) -> Result<Answer, Error> {
+        let start = Instant::now();
+        let (caller, answer) = oneshot::channel();
+        let mut call = Call::new(self.next_id(), ask, Sink::Caller(caller));
+        call.lease = lease.cloned();
+        if !lane.is_open()
+            && let Status::Down { since, why } = lane.status()
+            && since + self.settings.request_timeout <= start
+        {
+            // It has been tried for as long as a request may take: the next one need not find out by waiting. What is
+            // about a lock that exists is sent when it can be, though.
+            if call.class == Class::Urgent {
+                lane.push(call);
+            }
+            return Err(Error::Disconnected { why });
+        }
+        let mut pending = Pending {
+            pool: self,
+            acquire_id: (call.class == Class::Waiting).then_some(call.id),
+        };
+        let answered = timeout_at(deadline, async {
+            call.place = lane.place(call.class).await?;
+            lane.push(call);
+            // The lane's task always answers, unless its runtime is gone.
+            answer.await.unwrap_or(Err(Error::Closed))
+        });
+        match answered.await {
+            Ok(answer) => {
+                pending.acquire_id = None;
+                answer
+            }
+            Err(_elapsed) => Err(match lane.status() {
+                Status::Open => Error::NoAnswer {
+                    after: start.elapsed(),
+                },
+                Status::Down { why, .. } => Error::Disconnected { why },
+                Status::Closed => Error::Closed,
+            }),
+        }
+    }
+
+    /// As [`Self::call`], with the time that a request has by default.
+    pub(crate) async fn call_soon(
+        &self,
+        lane: &Lane,
+        ask: Ask,
+        lease: Option<&Arc<Lease>>,
+    ) -> Result<Answer, Error> {
+        let deadline = Instant::now() + self.settings.request_timeout;
+        self.call(lane, ask, lease, deadline).await
+    }
+
+    /// Asks without waiting for anything, from anywhere.
+    pub(crate) fn post(&self, lane: &Lane, ask: Ask) {
+        lane.push(Call::new(self.next_id(), ask, Sink::Nobody));
+    }
+
+    /// Renews a lease on behalf of `sink`.
+    pub(crate) fn post_renewal(&self, lease: &Arc<Lease>, sink: Sink) {
+        self.lane_of(&lease.key)
+            .push(Call::renew(self.next_id(), lease, sink));
+    }
+
+    // ---- the end
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.is_closing.borrow()
+    }
+
+    /// Completes when the client closes. May be dropped at any time.
+    pub(crate) async fn closing(&self) {
+        let mut is_closing = self.is_closing.subscribe();
+        is_closing
+            .wait_for(|is_closing| *is_closing)
+            .await
+            .expect("the sender lives in self");
+    }
+
+    /// Ends the session, if it can still be told, and all tasks. Never waits. Gives the answer to the goodbye, if one
+    /// was said.
+    pub(crate) fn close(&self) -> Option<oneshot::Receiver<Result<Answer, Error>>> {
+        if self.is_closing.send_replace(true) {
+            return None;
+        }
+        self.leases
+            .lose_all(LAST_EPOCH, Loss::Closed, Instant::now());
+        let (sink, answer) = oneshot::channel();
+        let goodbye = Call::new(self.next_id(), Ask::Goodbye, Sink::Caller(sink));
+        let speaker = self.lanes.iter().position(Lane::is_open);
+        let mut goodbye = Some(goodbye);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            lane.leave(if Some(index) == speaker {
+                goodbye.take()
+            } else {
+                None
+            });
+        }
+        speaker.map(|_| answer)
+    }
+
+    /// Completes when all connection tasks have ended. May be dropped at any time.
+    pub(crate) async fn ended(&self) {
+        let mut running = self.running.subscribe();
+        running
+            .wait_for(|count| *count == 0)
+            .await
+            .expect("the sender lives in self");
+    }
+
+    /// A connection's task ended. With the last one, nobody can renew anything any more.
+    pub(crate) fn connection_ended(&self, now: Instant) {
+        self.running.send_modify(|count| {
+            *count -= 1;
+            if *count == 0 {
+                self.leases.lose_all(LAST_EPOCH, Loss::Closed, now);
+            }
+        });
+    }
+}
+
+/// Cancels an acquire that waits at the server when its caller goes away before the answer.
+struct Pending<'a> {
+    pool: &'a Pool,
+    acquire_id: Option<RequestId>,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if let Some(acquire_id) = self.acquire_id {
+            // On every lane: after a reconnect it may have moved to another one. Those that do not know it ignore it.
+            for lane in &self.pool.lanes {
+                lane.cancel(acquire_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The session that all connections of a client belong to, and how a connection is opened into it.
+//!
+//! The first connection opens the session; further ones join it. After a break, the first connection to come back
+//! resumes it, the others join again. If the server no longer knows it, a new one is opened and everything that was held
+//! is lost at once: the client fails closed. A session's number in this client, its epoch, tells apart what belongs to
+//! which.
+
+use crate::error::{ConnectError, Loss};
+use crate::lease::SessionLife;
+use crate::leases::Leases;
+use crate::limits::IN_FLIGHT_MIN;
+use crate::pool::Settings;
+use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
+use protocol::{
+    ClientName, ErrorCode, Frame, Hello, Opening, Reply, Request, RequestId, SessionKey, Token,
+    Welcome, limits,
+};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    state: Mutex<State>,
+    /// Held from the decision how to open until the welcome, so that two connections cannot both open a session.
+    opening: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Counts the client's sessions. Leases of an earlier one are lost.
+    epoch: u64,
+    /// `None` before the first session, and after one ended until the next begins.
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    key: SessionKey,
+    life: Arc<SessionLife>,
+    /// Connections that are open in it.
+    connection_count: usize,
+}
+
+/// A connection that is ready for requests.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) stream: TcpStream,
+    /// What came behind the welcome.
+    pub(crate) input: BytesMut,
+    pub(crate) epoch: u64,
+    pub(crate) life: Arc<SessionLife>,
+    pub(crate) bounds: Bounds,
+    /// The server restarted and has forgotten who holds what: claim the locks, on this connection.
+    pub(crate) must_reclaim: bool,
+}
+
+/// How many requests may be unanswered on one connection. Waiting ones and the others have bounds of their own: a crowd
+/// of waiters must never keep the holder from letting go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Requests that wait at the server.
+    pub(crate) waiting_max: usize,
+    /// Requests that are not about locks already held.
+    pub(crate) prompt_max: usize,
+    /// Those and all that are about locks already held.
+    pub(crate) answered_max: usize,
+}
+
+impl Bounds {
+    fn new(welcome: &Welcome<'_>, connection_count: usize) -> Self {
+        let in_flight_max = (welcome.in_flight_max as usize).max(IN_FLIGHT_MIN);
+        // What is unanswered when a connection breaks is repeated, and the server must still know what came of it. What
+        // waits has no outcome yet.
+        let remembered_max =
+            (welcome.remembered_max as usize / connection_count).max(IN_FLIGHT_MIN);
+        let answered_max = (in_flight_max / 2).min(remembered_max);
+        Self {
+            waiting_max: in_flight_max / 2,
+            prompt_max: answered_max / 2,
+            answered_max,
+        }
+    }
+}
+
+impl Session {
+    /// The id that the server knows the present session by.
+    pub(crate) fn id(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state
+            .current
+            .as_ref()
+            .map(|current| current.key.session_id.get())
+    }
+
+    /// How long the present session outlives its last sign of life.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        state.current.as_ref().map(|current| current.life.ttl)
+    }
+
+    /// Whether this is still the session.
+    pub(crate) fn is_current(&self, epoch: u64) -> bool {
+        let state = self.state.lock();
+        state.epoch == epoch && state.current.is_some()
+    }
+
+    /// A connection of session `epoch` is gone.
+    pub(crate) fn disconnected(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        if state.epoch == epoch
+            && let Some(current) = &mut state.current
+        {
+            current.connection_count -= 1;
+        }
+    }
+
+    /// The server says that session `epoch` is over. Everything it held is lost; the next connection opens a new one.
+    pub(crate) fn end(&self, epoch: u64, leases: &Leases) {
+        let mut state = self.state.lock();
+        if state.epoch == epoch {
+            state.current = None;
+            leases.lose_all(epoch, Loss::SessionEnded, Instant::now());
+        }
+    }
+
+    /// Opens a connection to the first address that welcomes us. Dropping it half-way closes what was opened; a session
+    /// opened in that moment ends by itself.
+    pub(crate) async fn open(
+        &self,
+        settings: &Settings,
+        leases: &Leases,
+        next_id: impl Fn() -> RequestId,
+    ) -> Result<Opened, ConnectError> {
+        let mut last = ConnectError::NoAddress;
+        for address in &settings.addresses {
+            let attempt = self.open_at(address, settings, leases, &next_id);
+            last = match timeout(settings.connect_timeout, attempt).await {
+                Ok(Ok(opened)) => return Ok(opened),
+                Ok(Err(error)) => error,
+                Err(_elapsed) => ConnectError::TimedOut {
+                    address: address.clone(),
+                    after: settings.connect_timeout,
+                },
+            };
+        }
+        Err(last)
+    }
+
+    async fn open_at(
+        &self,
+        address: &str,
+        settings: &Settings,
+        leases: &Leases,
+        next_id: impl Fn() -> RequestId,
+    ) -> Result<Opened, ConnectError> {
+        let unreachable = |error: io::Error| ConnectError::Unreachable {
+            address: address.to_owned(),
+            kind: error.kind(),
+            message: error.to_string(),
+        };
+        let mut stream = TcpStream::connect(address).await.map_err(unreachable)?;
+        // Requests are written in batches already; the kernel must not wait for more.
+        stream.set_nodelay(true).map_err(unreachable)?;
+
+        let _one_at_a_time = self.opening.lock().await;
+        let opening = self.state.lock().next_opening();
+        let hello = Hello {
+            session_ttl_ms: settings.session_ttl_ms,
+            token: Token::new(&settings.token)?,
+            opening,
+            ..Hello::new(ClientName::new(&settings.name)?)
+        };
+        let mut out = BytesMut::new();
+        Request::Hello(hello).append(next_id(), &mut out);
+        let sent = Instant::now();
+        stream.write_all(&out).await.map_err(unreachable)?;
+
+        let mut input = BytesMut::with_capacity(limits::HELLO_FRAME_BYTES_MAX as usize);
+        let no_fencepost = |why| ConnectError::NotFencepost {
+            address: address.to_owned(),
+            why,
+        };
+        loop {
+            let mut unread = &input[..];
+            let frame = Frame::split(&mut unread, limits::HELLO_FRAME_BYTES_MAX)
+                .map_err(|error| no_fencepost(Some(error)))?;
+            if let Some(frame) = frame {
+                let frame_bytes = frame.frame_bytes();
+                let reply = Reply::decode(&frame).map_err(|error| no_fencepost(Some(error)))?;
+                let (code, message) = match reply {
+                    Reply::Welcome(welcome) => {
+                        let welcomed = self.welcomed(opening, &welcome, sent, settings, leases);
+                        input.advance(frame_bytes);
+                        return Ok(welcomed.into_opened(stream, input));
+                    }
+                    Reply::HelloRefused { code, message, .. } | Reply::Error { code, message } => {
+                        (code, message.as_str().to_owned())
+                    }
+                    _ => return Err(no_fencepost(None)),
+                };
+                if code == ErrorCode::SESSION_UNKNOWN {
+                    self.end_of(opening, leases);
+                }
+                return Err(ConnectError::Refused {
+                    address: address.to_owned(),
+                    code,
+                    message,
+                });
+            }
+            if stream.read_buf(&mut input).await.map_err(unreachable)? == 0 {
+                return Err(unreachable(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+    }
+
+    /// Takes note of a welcome.
+    fn welcomed(
+        &self,
+        opening: Opening,
+        welcome: &Welcome<'_>,
+        sent: Instant,
+        settings: &Settings,
+        leases: &Leases,
+    ) -> Welcomed {
+        let mut state = self.state.lock();
+        let is_same = match opening {
+            Opening::New => false,
+            Opening::Resume(key) | Opening::Join(key) => {
+                welcome.is_resumed && welcome.session.session_id == key.session_id
+            }
+        };
+        // It may have been declared over while the welcome was under way.
+        if !is_same || state.current.is_none() {
+            leases.lose_all(state.epoch, Loss::SessionEnded, Instant::now());
+            state.epoch += 1;
+            let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
+            state.current = Some(Current {
+                key: welcome.session,
+                life: Arc::new(SessionLife::new(ttl, sent)),
+                connection_count: 0,
+            });
+        }
+        let epoch = state.epoch;
+        let current = state
+            .current
+            .as_mut()
+            .expect("opened above if there was none");
+        current.key = welcome.session;
+        current.life.kept(sent, current.life.ttl);
+        current.connection_count += 1;
+        Welcomed {
+            epoch,
+            life: Arc::clone(&current.life),
+            bounds: Bounds::new(welcome, settings.connection_count),
+            must_reclaim: welcome.grace_ms.is_some() && matches!(opening, Opening::Resume(_)),
+        }
+    }
+
+    /// The session that was to be joined or resumed is unknown to the server.
+    fn end_of(&self, opening: Opening, leases: &Leases) {
+        let (Opening::Resume(key) | Opening::Join(key)) = opening else {
+            return;
+        };
+        let mut state = self.state.lock();
+        if state
+            .current
+            .as_ref()
+            .is_some_and(|current| current.key.session_id == key.session_id)
+        {
+            state.current = None;
+            leases.lose_all(state.epoch, Loss::SessionEnded, Instant::now());
+        }
+    }
+}
+
+impl State {
+    fn next_opening(&self) -> Opening {
+        match &self.current {
+            None => Opening::New,
+            Some(current) if current.connection_count == 0 => Opening::Resume(current.key),
+            Some(current) => Opening::Join(current.key),
+        }
+    }
+}
+
+struct Welcomed {
+    epoch: u64,
+    life: Arc<SessionLife>,
+    bounds: Bounds,
+    must_reclaim: bool,
+}
+
+impl Welcomed {
+    fn into_opened(self, stream: TcpStream, input: BytesMut) -> Opened {
+        Opened {
+            stream,
+            input,
+            epoch: self.epoch,
+            life: self.life,
+            bounds: self.bounds,
+            must_reclaim: self.must_reclaim,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What an answer does: to the leases, and for whoever asked. Decides and never waits.
+
+use crate::call::{Answer, Ask, Call, Sent, Sink, Wish};
+use crate::error::{Error, Loss};
+use crate::guard::Grant;
+use crate::info::{Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::lease::{Lease, SessionLife, Terms};
+use crate::limits::RENEW_RETRY_FRACTION;
+use crate::pool::Pool;
+use protocol::{Fence, Reply};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The session that a connection belongs to.
+pub(crate) struct Scope<'a> {
+    pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) epoch: u64,
+    pub(crate) life: &'a Arc<SessionLife>,
+    pub(crate) now: Instant,
+}
+
+impl Scope<'_> {
+    /// The request `call` was answered with `reply`.
+    pub(crate) fn settle(&self, call: Call, reply: &Reply<'_>) {
+        let sent = call.sent.expect("what was not sent cannot be answered");
+        match (call.ask, call.lease, reply) {
+            (Ask::Acquire(wish), _, reply @ Reply::Granted { .. }) => {
+                self.granted(&wish, sent, reply, call.sink);
+            }
+            (Ask::Renew { .. } | Ask::Reclaim { .. } | Ask::Downgrade { .. }, Some(lease), _) => {
+                self.about_lease(&lease, sent, reply, call.sink);
+            }
+            (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {
+                self.life.kept(sent.first, millis(*ttl_ms));
+            }
+            (ask, _, reply) => call.sink.send(owned(ask.name(), reply)),
+        }
+    }
+
+    fn granted(&self, wish: &Wish, sent: Sent, reply: &Reply<'_>, sink: Sink) {
+        let Reply::Granted {
+            fence,
+            ttl_ms,
+            hold_count,
+        } = *reply
+        else {
+            unreachable!("the caller looked");
+        };
+        let granted = millis(ttl_ms);
+        let terms = Terms {
+            key: Arc::clone(&wish.key),
+            fence,
+            mode: wish.mode,
+            ttl: match wish.lease {
+                protocol::Lease::Ttl { ttl_ms } => millis(ttl_ms),
+                protocol::Lease::Session => granted,
+            },
+            granted,
+            // A lock that was held already has the kind of lease that it had then. If we know it, it is in its entry; if
+            // not, the time that the server gave is right whatever the kind.
+            is_session_bound: wish.lease == protocol::Lease::Session && hold_count == 1,
+            is_auto_renewed: wish.is_auto_renewed,
+            metadata: Arc::clone(&wish.metadata),
+            sent: sent.first,
+        };
+        let leases = &self.pool.leases;
+        let lease = leases.admit(&terms, self.epoch, self.life, self.now);
+        let grant = Grant::new(Arc::clone(&lease), Arc::clone(self.pool));
+        // A repeated acquire may be answered from memory, with a grant that was lost in the meantime.
+        let is_repeated = sent.first != sent.last;
+        match sink {
+            Sink::Caller(caller) if is_repeated || lease.is_stale(self.now) => {
+                self.pool.post_renewal(&lease, Sink::Confirm(grant, caller));
+            }
+            sink => {
+                self.schedule(&lease);
+                sink.send(Ok(Answer::Granted(grant)));
+            }
+        }
+    }
+
+    /// A renewal, a claim or a downgrade was answered.
+    fn about_lease(&self, lease: &Arc<Lease>, sent: Sent, reply: &Reply<'_>, sink: Sink) {
+        if matches!(sink, Sink::Nobody) {
+            lease.stop_renewing();
+        }
+        let outcome = match *reply {
+            Reply::Renewed { ttl_ms } => self.confirmed(lease, sent, None, ttl_ms),
+            Reply::Granted { fence, ttl_ms, .. } => {
+                self.confirmed(lease, sent, Some(fence), ttl_ms)
+            }
+            Reply::NotHeld { reason } => {
+                let loss = lease.lose(Loss::from(reason), self.now);
+                self.pool.leases.forget(lease);
+                Err(Error::Lost(loss))
+            }
+            // Not now, or not understood: it holds as long as it did before.
+            _ => {
+                if lease.is_renewable() && !lease.is_session_bound {
+                    let later = self.now + lease.granted() / RENEW_RETRY_FRACTION;
+                    self.pool.leases.schedule(lease, later);
+                }
+                Err(match owned("a renewal", reply) {
+                    Err(error) => error,
+                    Ok(_) => Error::Unexpected {
+                        request: "a renewal",
+                    },
+                })
+            }
+        };
+        match (sink, outcome) {
+            (Sink::Confirm(grant, caller), Ok(())) => {
+                Sink::Caller(caller).send(Ok(Answer::Granted(grant)));
+            }
+            (Sink::Confirm(grant, caller), Err(error)) => {
+                drop(grant);
+                Sink::Caller(caller).send(match error {
+                    Error::Lost(loss) => Ok(Answer::Lost(loss)),
+                    error => Err(error),
+                });
+            }
+            (sink, Ok(())) => sink.send(Ok(Answer::Done)),
+            (sink, Err(error)) => sink.send(Err(error)),
+        }
+    }
+
+    fn confirmed(
+        &self,
+        lease: &Arc<Lease>,
+        sent: Sent,
+        downgraded: Option<Fence>,
+        ttl_ms: u32,
+    ) -> Result<(), Error> {
+        lease.note_answer(sent.first, millis(ttl_ms));
+        if let Some(fence) = downgraded {
+            self.pool.leases.downgrade(lease, fence);
+        }
+        match lease.loss() {
+            Some(loss) => Err(Error::Lost(loss)),
+            None => {
+                self.schedule(lease);
+                Ok(())
+            }
+        }
+    }
+
+    fn schedule(&self, lease: &Arc<Lease>) {
+        if let Some(due) = lease.renewal_due() {
+            self.pool.leases.schedule(lease, due);
+        }
+    }
+}
+
+/// The answer as a caller gets it.
+fn owned(request: &'static str, reply: &Reply<'_>) -> Result<Answer, Error> {
+    Ok(match *reply {
+        Reply::Pong | Reply::KeptAlive { .. } | Reply::Bye => Answer::Done,
+        Reply::Refused(contention) | Reply::TimedOut(contention) => {
+            Answer::Contended(contention.into())
+        }
+        Reply::Cancelled => Answer::Cancelled,
+        Reply::Released { .. } => Answer::Released,
+        Reply::NotHeld { reason } => Answer::NotHeld(reason),
+        Reply::QueryResult {
+            last_fence,
+            holder_count,
+            queue_length,
+            holders,
+        } => Answer::Key(KeyState {
+            last_fence,
+            holder_count,
+            queue_length,
+            holders: holders.iter().map(Holder::from).collect(),
+        }),
+        Reply::ListPage { next, entries } => Answer::Locks(PageOf {
+            entries: entries.iter().map(LockInfo::from).collect(),
+            next: next.as_bytes().to_vec(),
+        }),
+        Reply::SessionsPage { next, entries } => Answer::Sessions(PageOf {
+            entries: entries.iter().map(SessionInfo::from).collect(),
+            next: next.as_bytes().to_vec(),
+        }),
+        Reply::Stats { entries } => Answer::Stats(entries.iter().map(Stat::from).collect()),
+        Reply::Busy {
+            bound,
+            retry_after_ms,
+        } => {
+            return Err(Error::Busy {
+                bound,
+                retry_after: guess(retry_after_ms),
+            });
+        }
+        Reply::Unavailable {
+            reason,
+            retry_after_ms,
+        } => {
+            return Err(Error::Unavailable {
+                reason,
+                retry_after: guess(retry_after_ms),
+            });
+        }
+        Reply::Error { code, message } => {
+            return Err(Error::Refused {
+                code,
+                message: message.as_str().to_owned(),
+            });
+        }
+        Reply::Welcome(_)
+        | Reply::HelloRefused { .. }
+        | Reply::Granted { .. }
+        | Reply::NotWaiting
+        | Reply::Renewed { .. }
+        | Reply::Unknown { .. } => return Err(Error::Unexpected { request }),
+    })
+}
+
+fn millis(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
+}
+
+fn guess(retry_after_ms: u32) -> Option<Duration> {
+    (retry_after_ms > 0).then(|| millis(retry_after_ms))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+use super::*;
+use crate::lane::Room;
+use crate::pool::Settings;
+use protocol::{LostReason, Mode, NotHeldReason, RequestId};
+use tokio::sync::oneshot;
+
+const TTL: Duration = Duration::from_secs(9);
+
+struct World {
+    pool: Arc<Pool>,
+    life: Arc<SessionLife>,
+    start: Instant,
+}
+
+type Caller = oneshot::Receiver<Result<Answer, Error>>;
+
+impl World {
+    fn new() -> Self {
+        let start = Instant::now();
+        let settings = Settings {
+            addresses: vec!["nowhere:1".to_owned()],
+            name: String::new(),
+            token: Vec::new(),
+            connection_count: 1,
+            session_ttl_ms: 0,
+            connect_timeout: TTL,
+            request_timeout: TTL,
+            ttl: TTL,
+            wait: TTL,
+        };
+        let pool = Arc::new(Pool::new(settings));
+        pool.lanes()[0].set_open();
+        Self {
+            pool,
+            life: Arc::new(SessionLife::new(Duration::from_secs(3600), start)),
+            start,
+        }
+    }
+
+    fn at(&self, after: Duration) -> Scope<'_> {
+        Scope {
+            pool: &self.pool,
+            epoch: 0,
+            life: &self.life,
+            now: self.start + after,
+        }
+    }
+
+    /// An acquire that was sent at the start.
+    fn acquire(&self, lease: protocol::Lease) -> (Call, Caller) {
+        let wish = Wish {
+            key: Arc::from(*b"k"),
+            mode: Mode::Exclusive,
+            lease,
+            wait_until: Some(self.start + TTL * 100),
+            is_reentrant: false,
+            is_auto_renewed: true,
+            metadata: Arc::default(),
+            trace_id: None,
+        };
+        let (sink, caller) = oneshot::channel();
+        let mut call = Call::new(self.pool.next_id(), Ask::Acquire(wish), Sink::Caller(sink));
+        call.sent = Some(sent(self.start));
+        (call, caller)
+    }
+
+    /// What the lane would send now.
+    fn outgoing(&self) -> Vec<Call> {
+        let mut batch = crate::lane::Batch::default();
+        let room = Room {
+            urgent: 100,
+            prompt: 100,
+            waiting: 100,
+        };
+        self.pool.lanes()[0].take(room, &mut batch);
+        batch.calls
+    }
+
+    /// As `outgoing`, for the one request that must be there, sent at `after`.
+    fn only_outgoing(&self, after: Duration) -> Call {
+        let mut calls = self.outgoing();
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        let mut call = calls.remove(0);
+        call.sent = Some(sent(self.start + after));
+        call
+    }
+}
+
+fn sent(at: Instant) -> Sent {
+    Sent {
+        first: at,
+        last: at,
+        epoch: 0,
+    }
+}
+
+fn ttl_lease() -> protocol::Lease {
+    protocol::Lease::Ttl {
+        ttl_ms: TTL.as_millis() as u32,
+    }
+}
+
+fn granted(number: u64) -> Reply<'static> {
+    Reply::Granted {
+        fence: Fence::new(number).unwrap(),
+        ttl_ms: TTL.as_millis() as u32,
+        hold_count: 1,
+    }
+}
+
+fn renewed() -> Reply<'static> {
+    Reply::Renewed {
+        ttl_ms: TTL.as_millis() as u32,
+    }
+}
+
+fn grant_of(caller: &mut Caller) -> Grant {
+    match caller.try_recv() {
+        Ok(Ok(Answer::Granted(grant))) => grant,
+        other => panic!("no grant but {other:?}"),
+    }
+}
+
+#[test]
+fn a_quick_grant_is_handed_over_at_once_and_released_when_dropped() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL / 10).settle(call, &granted(5));
+    let grant = grant_of(&mut caller);
+    assert!(world.outgoing().is_empty());
+    drop(grant);
+    let call = world.only_outgoing(TTL / 5);
+    assert!(matches!(call.ask, Ask::Release { fence, .. } if fence.get() == 5));
+}
+
+#[test]
+fn a_grant_after_a_long_wait_is_renewed_first_and_counts_from_that() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL * 5).settle(call, &granted(5));
+    assert!(caller.try_recv().is_err(), "not before it is confirmed");
+    let renewal = world.only_outgoing(TTL * 5);
+    assert!(matches!(renewal.ask, Ask::Renew { .. }));
+    let lease = Arc::clone(renewal.lease.as_ref().unwrap());
+    world.at(TTL * 5 + TTL / 20).settle(renewal, &renewed());
+    let grant = grant_of(&mut caller);
+    assert_eq!(
+        lease.deadline(),
+        world.start + TTL * 5 + crate::lease::certain(TTL)
+    );
+    std::mem::forget(grant);
+}
+
+#[test]
+fn a_grant_that_is_gone_before_it_is_confirmed_is_told_as_lost() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL * 5).settle(call, &granted(5));
+    let renewal = world.only_outgoing(TTL * 5);
+    let not_held = Reply::NotHeld {
+        reason: NotHeldReason::EXPIRED,
+    };
+    world.at(TTL * 6).settle(renewal, &not_held);
+    assert!(matches!(
+        caller.try_recv(),
+        Ok(Ok(Answer::Lost(Loss::Expired)))
+    ));
+    assert!(world.outgoing().is_empty(), "there is nothing to release");
+}
+
+#[test]
+fn a_repeated_acquire_is_confirmed_even_if_it_was_quick() {
+    let world = World::new();
+    let (mut call, mut caller) = world.acquire(ttl_lease());
+    call.sent.as_mut().unwrap().last += Duration::from_millis(1);
+    world.at(Duration::from_millis(2)).settle(call, &granted(5));
+    assert!(caller.try_recv().is_err());
+    let renewal = world.only_outgoing(Duration::from_millis(2));
+    world
+        .at(Duration::from_millis(3))
+        .settle(renewal, &renewed());
+    drop(grant_of(&mut caller));
+}
+
+#[test]
+fn a_grant_nobody_waits_for_is_released_at_once() {
+    let world = World::new();
+    let (call, caller) = world.acquire(ttl_lease());
+    drop(caller);
+    world.at(TTL / 10).settle(call, &granted(5));
+    let call = world.only_outgoing(TTL / 10);
+    assert!(matches!(call.ask, Ask::Release { .. }));
+}
+
+#[test]
+fn a_grant_left_in_the_channel_is_released_when_the_caller_goes() {
+    let world = World::new();
+    let (call, caller) = world.acquire(ttl_lease());
+    world.at(TTL / 10).settle(call, &granted(5));
+    assert!(world.outgoing().is_empty());
+    drop(caller);
+    let call = world.only_outgoing(TTL / 10);
+    assert!(matches!(call.ask, Ask::Release { .. }));
+}
+
+#[test]
+fn a_lock_that_the_server_took_away_is_not_released() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL / 10).settle(call, &granted(5));
+    let grant = grant_of(&mut caller);
+    let loss = Loss::from(LostReason::FORCED);
+    let fence = Fence::new(5).unwrap();
+    world.pool.leases.lose(b"k", fence, loss, world.start);
+    drop(grant);
+    assert!(world.outgoing().is_empty());
+}
+
+#[test]
+fn a_refused_renewal_is_a_loss_and_a_busy_server_is_not() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL / 10).settle(call, &granted(5));
+    let grant = grant_of(&mut caller);
+    let renewal = |reply: &Reply<'_>| {
+        let lease = world.pool.leases.all().remove(0);
+        assert!(lease.start_renewing());
+        world.pool.post_renewal(&lease, Sink::Nobody);
+        let call = world.only_outgoing(TTL / 3);
+        world.at(TTL / 3).settle(call, reply);
+        lease
+    };
+    let lease = renewal(&Reply::Busy {
+        bound: protocol::BusyBound::LOAD,
+        retry_after_ms: 0,
+    });
+    assert_eq!(lease.loss(), None);
+    let mut due = Vec::new();
+    let later = world.start + TTL / 2;
+    world.pool.leases.take_due(later, later, &mut due);
+    assert_eq!(due.len(), 1, "it is tried again soon");
+    let lease = renewal(&Reply::NotHeld {
+        reason: NotHeldReason::OTHER_FENCE,
+    });
+    assert_eq!(lease.loss(), Some(Loss::NotHeld));
+    drop(grant);
+}
+
+#[test]
+fn only_a_keep_alive_moves_the_sessions_deadline() {
+    let world = World::new();
+    let before = world.life.deadline();
+    let mut ping = Call::new(RequestId::new(1), Ask::Ping, Sink::Nobody);
+    ping.sent = Some(sent(world.start + TTL));
+    world.at(TTL).settle(ping, &Reply::Pong);
+    assert_eq!(world.life.deadline(), before);
+    let mut keep_alive = Call::new(RequestId::new(2), Ask::KeepAlive, Sink::Nobody);
+    keep_alive.sent = Some(sent(world.start + TTL));
+    let kept = Reply::KeptAlive { ttl_ms: 3_600_000 };
+    world.at(TTL).settle(keep_alive, &kept);
+    assert_eq!(world.life.deadline(), before + TTL);
+}
+
+#[test]
+fn a_session_bound_acquire_of_a_lock_held_otherwise_goes_by_the_time_it_was_given() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(protocol::Lease::Session);
+    let reply = Reply::Granted {
+        fence: Fence::new(5).unwrap(),
+        ttl_ms: TTL.as_millis() as u32,
+        hold_count: 2,
+    };
+    world.at(Duration::ZERO).settle(call, &reply);
+    let grant = grant_of(&mut caller);
+    let lease = world.pool.leases.all().remove(0);
+    assert_eq!(lease.deadline(), world.start + crate::lease::certain(TTL));
+    assert_eq!(lease.wanted(), ttl_lease());
+    drop(grant);
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_fails_the_request_and_nothing_else() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL).settle(call, &Reply::Unknown { kind: 0xaf });
+    assert!(matches!(
+        caller.try_recv(),
+        Ok(Err(Error::Unexpected { .. }))
+    ));
+}

@@ -1,0 +1,10 @@
+//! The client against the real server, over real sockets.
+
+mod blocking;
+mod cancelling;
+mod connecting;
+mod locking;
+mod losing;
+mod reconnecting;
+mod scripted;
+mod support;

@@ -1,0 +1,173 @@
+//! The home core's look at a cell against grants, renewals and the reuse of cells: no deadline is missed.
+
+#![cfg(loom)]
+
+use engine::{Acquire, Fault, Lost};
+use loom::thread;
+use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released, key};
+
+/// The wheel looks at an idle key and puts off its next look, while the key is granted for less long than that.
+fn arming_against_grant() {
+    let world = World::new();
+    let mut a = world.client();
+    // The wheel knows the key, and looks at it next at 10.
+    let first = a.lock(KEY, 10, at(0));
+    world.advance(at(0));
+    assert!(is_released(a.release(KEY, first, at(0))));
+
+    let wheel = thread::spawn({
+        let world = world.clone();
+        move || world.advance(at(10))
+    });
+    let fence = a.lock(KEY, 30, at(10));
+    wheel.join().unwrap();
+
+    assert!(world.told().losses.is_empty(), "lost before its time");
+    world.advance(at(40));
+    assert!(
+        world.told().losses == [(fence, Lost::Expired)],
+        "the wheel did not come by at the deadline"
+    );
+}
+
+#[test]
+fn a_grant_that_ends_before_the_next_look_is_seen_or_asks() {
+    check(arming_against_grant);
+}
+
+#[test]
+#[should_panic(expected = "the wheel did not come by at the deadline")]
+fn a_look_that_takes_no_place_in_the_leases_order_is_caught() {
+    check_broken(Fault::ArmingReadsOnly, arming_against_grant);
+}
+
+/// As before, with a renewal to an earlier deadline in the place of the grant.
+fn arming_against_shortening() {
+    let world = World::new();
+    let mut a = world.client();
+    let fence = a.lock(KEY, 10, at(0));
+    world.advance(at(0));
+    assert!(a.renew(KEY, fence, 500, at(5)));
+
+    let wheel = thread::spawn({
+        let world = world.clone();
+        move || world.advance(at(10))
+    });
+    assert!(a.renew(KEY, fence, 30, at(10)));
+    wheel.join().unwrap();
+
+    world.advance(at(40));
+    assert!(
+        world.told().losses == [(fence, Lost::Expired)],
+        "the wheel did not come by at the deadline"
+    );
+}
+
+#[test]
+fn a_lease_made_shorter_is_seen_or_asks() {
+    check(arming_against_shortening);
+}
+
+#[test]
+#[should_panic(expected = "the wheel did not come by at the deadline")]
+fn a_look_that_misses_a_shorter_lease_is_caught() {
+    check_broken(Fault::ArmingReadsOnly, arming_against_shortening);
+}
+
+/// Somebody waits, while the wheel expires the lease he waits for.
+fn waiting_against_expiry() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    a.lock(KEY, 10, at(0));
+    world.advance(at(0));
+
+    let wheel = thread::spawn({
+        let world = world.clone();
+        move || world.advance(at(10))
+    });
+    // By its own clock the lease still runs.
+    b.stand_in_line(&Acquire::exclusive(key(KEY), 10), "b", at(9));
+    wheel.join().unwrap();
+
+    world.advance(at(11));
+    assert!(
+        world.holder(KEY, at(11)).is_some_and(|(owner, _)| owner == b.session()),
+        "the lease is over and the waiter waits on"
+    );
+}
+
+#[test]
+fn a_waiter_is_granted_when_the_lease_before_it_expires() {
+    check(waiting_against_expiry);
+}
+
+/// The key's cell is known to the wheel and free. Long after, one thread evicts it and uses it for another key, `x`, while
+/// another, whose clock has stopped, takes and leaves the old one and asks for the wheel's attention afterwards.
+fn late_asker(world: &World) -> (thread::JoinHandle<()>, thread::JoinHandle<()>) {
+    let (mut a, mut b) = (world.client(), world.client());
+    let first = a.lock(KEY, 10, at(0));
+    world.advance(at(0));
+    assert!(is_released(a.release(KEY, first, at(0))));
+
+    let home = thread::spawn({
+        let world = world.clone();
+        move || {
+            world.advance(at(LATE_MS));
+            b.lock("x", 10, at(LATE_MS));
+        }
+    });
+    let asker = thread::spawn(move || {
+        // The shorter lease is why it asks.
+        a.lock(KEY, 5, at(0));
+    });
+    (home, asker)
+}
+
+/// By then every key of the beginning is idle.
+const LATE_MS: u64 = 10 * IDLE_MS;
+
+/// A cell is prepared for a new key, while the wheel is asked to look at what it was before.
+fn late_asker_against_preparation() {
+    let world = World::new();
+    let (home, asker) = late_asker(&world);
+    asker.join().unwrap();
+    // Later still, so that whatever the wheel finds is idle. It asserts that what it evicts is in the index.
+    world.advance(at(10 * LATE_MS));
+    home.join().unwrap();
+}
+
+#[test]
+fn the_wheel_leaves_a_cell_alone_until_it_is_introduced() {
+    check(late_asker_against_preparation);
+}
+
+#[test]
+#[should_panic(expected = "was live and in no index")]
+fn a_wheel_that_takes_any_cell_is_caught() {
+    check_broken(Fault::WheelTakesAnyCell, late_asker_against_preparation);
+}
+
+/// A cell is introduced to the wheel under its new key, while it is being put into the inbox for its old one.
+fn late_asker_against_introduction() {
+    let world = World::new();
+    let (home, asker) = late_asker(&world);
+    asker.join().unwrap();
+    home.join().unwrap();
+
+    world.advance(at(LATE_MS + 10));
+    assert!(
+        world.told().losses.len() == 2,
+        "the wheel was never told of the new key"
+    );
+}
+
+#[test]
+fn a_new_cell_is_introduced_whoever_else_asks() {
+    check(late_asker_against_introduction);
+}
+
+#[test]
+#[should_panic(expected = "the wheel was never told of the new key")]
+fn a_link_that_overwrites_an_introduction_is_caught() {
+    check_broken(Fault::LinkOverwritesFlags, late_asker_against_introduction);
+}

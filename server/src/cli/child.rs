@@ -1,0 +1,178 @@
+//! The command that runs under a lock, and the signals that reach it.
+//!
+//! It gets a process group of its own, so that stopping it stops what it has started as well: a shell that dies while
+//! its script's last command works on would leave that command without a lock. At a terminal it stays in our group
+//! instead, since the terminal would stop a group in the background as soon as it reads; then only the command itself
+//! is stopped, and Ctrl-C reaches it without us.
+
+use super::failure::{Code, Failure};
+use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
+use std::ffi::{OsStr, OsString};
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a signal is sent to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The command and what it has started.
+    Group,
+    /// The command, which shares the terminal with us.
+    Process,
+}
+
+/// A running command.
+pub(super) struct Child {
+    child: tokio::process::Child,
+    pid: Pid,
+    reach: Reach,
+}
+
+impl Child {
+    /// Starts `command` with these variables added to its environment.
+    pub(super) fn spawn(
+        command: &[OsString],
+        environment: &[(&str, &OsStr)],
+    ) -> Result<Self, Failure> {
+        let (program, arguments) = command.split_first().expect("clap asks for one at least");
+        let reach = if is_at_terminal() {
+            Reach::Process
+        } else {
+            Reach::Group
+        };
+        let mut command = tokio::process::Command::new(program);
+        command.args(arguments).envs(environment.iter().copied());
+        if reach == Reach::Group {
+            command.process_group(0);
+        }
+        let child = command.spawn().map_err(|error| {
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => Code::NotFound,
+                _ => Code::NotExecutable,
+            };
+            let program = program.display();
+            Failure::new(code, format_args!("cannot run {program}: {error}"))
+        })?;
+        let pid = child.id().expect("it has not been waited for");
+        Ok(Self {
+            child,
+            pid: Pid::from_raw(pid as i32).expect("the kernel numbers processes from 1"),
+            reach,
+        })
+    }
+
+    /// Waits for its end. May be dropped half-way and called again.
+    pub(super) async fn wait(&mut self) -> Result<ExitStatus, Failure> {
+        self.child.wait().await.map_err(|error| {
+            Failure::new(
+                Code::Internal,
+                format_args!("cannot wait for the command: {error}"),
+            )
+        })
+    }
+
+    /// Passes on a signal that came to us.
+    pub(super) fn forward(&self, signal: Signal) {
+        // At a terminal these are keys, and the terminal has sent them to everybody in the group.
+        let is_key = signal == Signal::INT || signal == Signal::QUIT;
+        if self.reach == Reach::Group || !is_key {
+            self.send(signal);
+        }
+    }
+
+    /// Stops it: TERM, and KILL when it has not ended `grace` later. Signals that arrive meanwhile are passed on.
+    pub(super) async fn stop(
+        &mut self,
+        grace: Duration,
+        signals: &mut Signals,
+    ) -> Result<ExitStatus, Failure> {
+        self.send(Signal::TERM);
+        let deadline = tokio::time::sleep(grace);
+        tokio::pin!(deadline);
+        let status = loop {
+            tokio::select! {
+                status = self.wait() => break status?,
+                () = &mut deadline => {
+                    self.send(Signal::KILL);
+                    break self.wait().await?;
+                }
+                signal = signals.next() => self.forward(signal),
+            }
+        };
+        // What it left behind had its TERM and is on its own now. While anything is left in the group, its number is not
+        // given to another.
+        if self.reach == Reach::Group {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        Ok(status)
+    }
+
+    fn send(&self, signal: Signal) {
+        // Once it has been waited for, its number may be another process's.
+        if self.child.id().is_none() {
+            return;
+        }
+        // It may have ended without our having noticed yet; there is nobody to tell then.
+        let _ = match self.reach {
+            Reach::Group => kill_process_group(self.pid, signal),
+            Reach::Process => kill_process(self.pid, signal),
+        };
+    }
+}
+
+/// Whether we are what the user at the terminal is talking to.
+fn is_at_terminal() -> bool {
+    // An error means that standard input is no terminal, or not ours.
+    rustix::termios::tcgetpgrp(std::io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
+}
+
+/// The exit code that a shell would report: the command's own, or 128 and the signal that ended it.
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(signal)) => 128 + signal as u8,
+        (None, None) => Code::Internal as u8,
+    }
+}
+
+/// The signals that would end us, and so leave the command without its lock: they are caught and passed on.
+pub(super) struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
+
+impl Signals {
+    /// From here on they no longer end this process.
+    pub(super) fn catch() -> Result<Self, Failure> {
+        let kinds = [
+            (Signal::TERM, SignalKind::terminate()),
+            (Signal::INT, SignalKind::interrupt()),
+            (Signal::HUP, SignalKind::hangup()),
+            (Signal::QUIT, SignalKind::quit()),
+            (Signal::USR1, SignalKind::user_defined1()),
+            (Signal::USR2, SignalKind::user_defined2()),
+        ];
+        let streams = kinds.map(|(number, kind)| Ok((number, signal(kind)?)));
+        let streams: io::Result<Vec<_>> = streams.into_iter().collect();
+        streams.map(Self).map_err(|error| {
+            Failure::new(
+                Code::Internal,
+                format_args!("cannot catch signals: {error}"),
+            )
+        })
+    }
+
+    /// The next one. May be dropped half-way: no signal is lost.
+    pub(super) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (number, stream) in &mut self.0 {
+                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    return Poll::Ready(*number);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,195 @@
+//! Reaching a server: the flags for it, and what to say when something fails.
+
+use super::failure::{Code, Failure};
+use super::text::time;
+use clap::Args;
+use fencepost::{Client, ConnectError, Error};
+use protocol::{ClientName, ErrorCode};
+use server::config::parse_time;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where the server is and how to be let in.
+#[derive(Args)]
+pub(super) struct ServerArgs {
+    /// The server's address, as HOST:PORT
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "FENCEPOST_SERVER",
+        hide_env_values = true,
+        default_value = "127.0.0.1:7400",
+        help_heading = "Server"
+    )]
+    pub(super) server: String,
+    /// A file whose first line that is no comment is the token to show. The server's own file will do
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "FENCEPOST_TOKEN_FILE",
+        hide_env_values = true,
+        help_heading = "Server"
+    )]
+    token_file: Option<PathBuf>,
+    /// How long the server may take to answer
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s", help_heading = "Server")]
+    timeout: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl ServerArgs {
+    /// Connects, asks, says goodbye.
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl AsyncFnOnce(&Client) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        run_async(async {
+            let client = self.connect("fencepost", None).await?;
+            let answer = ask(&client).await;
+            // The answer is what counts. Without a goodbye the session ends by itself.
+            let _ = client.close().await;
+            answer.map_err(|error| self.failure_of(error))
+        })
+    }
+
+    /// Connects under a name that says who we are, for a session that lives this long without us.
+    pub(super) async fn connect(
+        &self,
+        name: &str,
+        session_ttl: Option<Duration>,
+    ) -> Result<Client, Failure> {
+        let mut builder = Client::builder()
+            .address(&self.server)
+            .name(ClientName::clipped(name).as_str())
+            .connections(1)
+            .connect_timeout(self.timeout)
+            .request_timeout(self.timeout);
+        if let Some(path) = &self.token_file {
+            builder = builder.token(read_token(path)?);
+        }
+        if let Some(session_ttl) = session_ttl {
+            builder = builder.session_ttl(session_ttl);
+        }
+        let connected = builder.connect().await;
+        connected.map_err(|error| self.failure_to_connect(error))
+    }
+
+    fn failure_to_connect(&self, error: ConnectError) -> Failure {
+        let server = &self.server;
+        match error {
+            ConnectError::Unreachable {
+                address, message, ..
+            } => Failure::new(
+                Code::Unreachable,
+                format_args!(
+                    "cannot reach {address}: {message}. Is the server running? Start one with `fencepost`, \
+                     or say where it is with --server"
+                ),
+            ),
+            ConnectError::TimedOut { address, after } => Failure::new(
+                Code::Unreachable,
+                format_args!(
+                    "cannot reach {address}: no answer within {}. Is this the right address? \
+                     If it is only slow, allow more with --timeout",
+                    time(after)
+                ),
+            ),
+            ConnectError::NotFencepost { address, .. } => Failure::new(
+                Code::Unreachable,
+                format_args!(
+                    "what answers at {address} is no Fencepost server. Is the port right? Locks are served \
+                     on 7400 unless the server was told otherwise, and 7401 is HTTP"
+                ),
+            ),
+            ConnectError::Refused {
+                code: ErrorCode::UNAUTHENTICATED,
+                ..
+            } => Failure::new(
+                Code::Refused,
+                match self.token_file {
+                    Some(_) => format!(
+                        "{server} does not accept this token. Is it one of those in the server's --auth-token-file?"
+                    ),
+                    None => format!(
+                        "{server} wants a token. Give the file that has it with --token-file or FENCEPOST_TOKEN_FILE"
+                    ),
+                },
+            ),
+            ConnectError::Refused { code, message, .. } => Failure::new(
+                Code::Unreachable,
+                format_args!("{server} refused the connection ({code}): {message}"),
+            ),
+            // The rest are settings of the client's, and those come from our flags.
+            error => Failure::usage(error),
+        }
+    }
+
+    /// What to say about a request that failed.
+    pub(super) fn failure_of(&self, error: Error) -> Failure {
+        let server = &self.server;
+        let code = match &error {
+            Error::Disconnected { why: Some(why) } => {
+                return self.failure_to_connect(why.clone());
+            }
+            Error::Disconnected { why: None } => {
+                return Failure::new(
+                    Code::Unreachable,
+                    format_args!("the connection to {server} broke. Is the server still running?"),
+                );
+            }
+            Error::NoAnswer { after } => {
+                return Failure::new(
+                    Code::Unreachable,
+                    format_args!(
+                        "{server} took the request but did not answer within {}, so whether it was done is not \
+                         known. Allow more with --timeout",
+                        time(*after)
+                    ),
+                );
+            }
+            Error::Refused {
+                code: ErrorCode::FORBIDDEN | ErrorCode::UNAUTHENTICATED,
+                ..
+            } => Code::Refused,
+            Error::Invalid(_) | Error::OutOfRange { .. } => Code::Usage,
+            Error::Busy { .. } | Error::Unavailable { .. } => Code::No,
+            _ => Code::Internal,
+        };
+        Failure::new(code, error)
+    }
+}
+
+/// Runs one command's worth of async work.
+pub(super) fn run_async<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => Err(Failure::new(
+            Code::Internal,
+            format_args!("the system refused a runtime: {error}"),
+        )),
+    }
+}
+
+/// The first token in a file that is written like the server's.
+fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| {
+        Failure::usage(format_args!(
+            "cannot read the token in {}: {error}",
+            path.display()
+        ))
+    })?;
+    let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let token = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
+    match token {
+        Some(token) => Ok(token.to_vec()),
+        None => Err(Failure::usage(format_args!(
+            "{}: there is no token in it",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,258 @@
+//! `fencepost lock`: runs a command while holding a lock.
+
+use super::child::{Child, Signals, exit_code};
+use super::connect::{ServerArgs, run_async};
+use super::failure::{Code, Failure, complain};
+use super::text::{escaped, time};
+use super::view;
+use clap::Args;
+use fencepost::{Client, Contention, Guard, LockError, Loss};
+use protocol::Fence;
+use rustix::process::Signal;
+use serde::Serialize;
+use server::config::parse_time;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// A session shorter than this would not outlive a moment's trouble with the network.
+const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
+
+/// Run a command while holding a lock
+#[derive(Args)]
+#[command(after_long_help = NOTES)]
+pub(super) struct LockArgs {
+    /// The key to lock
+    key: OsString,
+    /// How long the lock outlives this program if it is killed or cut off; it is renewed well before
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30s")]
+    ttl: Duration,
+    /// How long to wait for the lock; 0 does not wait
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    wait: Duration,
+    /// Share the lock with others who ask for it shared
+    #[arg(long)]
+    shared: bool,
+    /// A note for those who wait and look
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// How long the command has between TERM and KILL when the lock is lost
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    kill_after: Duration,
+    /// The command and its arguments, after --
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+// Paragraphs are single lines: clap breaks them to the width of the terminal.
+const NOTES: &str = "\
+The command finds the key in FENCEPOST_KEY and the fence of its lock in FENCEPOST_FENCE. Pass the fence on to \
+whatever the lock protects, and let that refuse fences smaller than one it has seen: then a command that was stopped \
+too late, or not at all, can do no harm.
+
+When the lock is lost, because an operator released it or the server cannot be reached for too long, the command and \
+what it has started get TERM, and KILL after --kill-after. At a terminal only the command itself does. TERM, INT, HUP, \
+QUIT, USR1 and USR2 are passed on to the command.
+
+Examples:
+  One nightly job at a time, over all machines; the others give up at once:
+    fencepost lock jobs/nightly --wait 0 -- ./nightly.sh
+
+  Hand the fence to what is protected:
+    fencepost lock reports/2026 -- sh -c 'upload --if-fence-above \"$FENCEPOST_FENCE\" report.pdf'
+
+Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
+was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`.";
+
+impl LockArgs {
+    fn key(&self) -> view::Key {
+        view::Key::new(self.key.as_bytes())
+    }
+
+    /// Who we are to those who wait: the command, the process and the machine.
+    fn name(&self) -> String {
+        let command = Path::new(&self.command[0]);
+        let command = command.file_name().unwrap_or(command.as_os_str());
+        let machine = rustix::system::uname();
+        format!(
+            "{}, pid {} on {}",
+            command.to_string_lossy(),
+            std::process::id(),
+            machine.nodename().to_string_lossy(),
+        )
+    }
+}
+
+pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
+    run_async(async {
+        let mut signals = Signals::catch()?;
+        // Nothing has started yet: whoever sends a signal now wants us to go away. The server hears of it, since a dropped
+        // acquire is cancelled there and a client that is closed says goodbye.
+        let (client, guard) = tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(ExitCode::from(code_of(signal))),
+            acquired = acquire(&args) => match acquired? {
+                Some(acquired) => acquired,
+                None => return Ok(ExitCode::from(Code::NotAcquired as u8)),
+            },
+        };
+        let code = run_under(&args, guard, &mut signals).await;
+        // The lock is back already, or lost. Without a goodbye the session ends by itself.
+        let _ = client.close().await;
+        code
+    })
+}
+
+/// `None`: somebody else has it, and has been named.
+async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
+    // The session must not end before the lock does.
+    let session_ttl = args.ttl.max(SESSION_TTL_MIN);
+    let client = args.server.connect(&args.name(), Some(session_ttl)).await?;
+    let mut request = client
+        .lock(args.key.as_bytes())
+        .ttl(args.ttl)
+        .wait(args.wait);
+    if args.shared {
+        request = request.shared();
+    }
+    if let Some(note) = &args.note {
+        request = request.metadata(note.as_bytes());
+    }
+    match request.acquire().await {
+        Ok(guard) => Ok(Some((client, guard))),
+        Err(LockError::NotAcquired(contention)) => {
+            report_contention(args, contention);
+            let _ = client.close().await;
+            Ok(None)
+        }
+        Err(LockError::Lost(loss)) => Err(Failure::new(
+            Code::NotAcquired,
+            format_args!("the lock was lost before it arrived: {}", reason_of(loss)),
+        )),
+        Err(LockError::Failed(error)) => Err(args.server.failure_of(error)),
+        Err(error) => Err(Failure::new(Code::Internal, error)),
+    }
+}
+
+async fn run_under(
+    args: &LockArgs,
+    guard: Guard,
+    signals: &mut Signals,
+) -> Result<ExitCode, Failure> {
+    let fence = guard.fence();
+    let fence_text = fence.to_string();
+    let environment = [
+        ("FENCEPOST_KEY", args.key.as_os_str()),
+        ("FENCEPOST_FENCE", OsStr::new(&fence_text)),
+    ];
+    let mut child = Child::spawn(&args.command, &environment)?;
+    let lost = guard.lost();
+    tokio::pin!(lost);
+    loop {
+        tokio::select! {
+            // A command that has ended is not stopped, and one whose lock is lost is not signalled first.
+            biased;
+            status = child.wait() => {
+                let code = exit_code(status?);
+                // If it was lost in this very moment, the command had ended before it knew.
+                let _ = guard.release().await;
+                return Ok(ExitCode::from(code));
+            }
+            loss = &mut lost => {
+                report_loss(args, fence, loss);
+                let status = child.stop(args.kill_after, signals).await?;
+                return Ok(ExitCode::from(match exit_code(status) {
+                    0 => Code::Lost as u8,
+                    code => code,
+                }));
+            }
+            signal = signals.next() => child.forward(signal),
+        }
+    }
+}
+
+fn code_of(signal: Signal) -> u8 {
+    128 + signal.as_raw() as u8
+}
+
+fn report_contention(args: &LockArgs, contention: Contention) {
+    let queue_length = contention.queue_length;
+    let holder = contention.holder.map(view::Holder::from);
+    if args.server.json {
+        complain_json(&NotAcquired {
+            key: args.key(),
+            acquired: false,
+            holder,
+            queue_length,
+        });
+        return;
+    }
+    let holder = match holder {
+        Some(holder) => holder.describe(),
+        None => "it changed hands just now".to_owned(),
+    };
+    complain(&format!(
+        "{} could not be had within {}: {holder}; {queue_length} waiting. Wait longer with --wait",
+        escaped(args.key.as_bytes()),
+        time(args.wait),
+    ));
+}
+
+fn report_loss(args: &LockArgs, fence: Fence, loss: Loss) {
+    if args.server.json {
+        complain_json(&Lost {
+            key: args.key(),
+            fence: fence.get(),
+            lost: true,
+            reason: reason_of(loss).to_owned(),
+        });
+    } else {
+        let key = escaped(args.key.as_bytes());
+        let reason = reason_of(loss);
+        complain(&format!(
+            "the lock {key} with fence {fence} is lost: {reason}. Stopping the command"
+        ));
+    }
+}
+
+/// The client says it in the words of its own interface; these are for whoever reads the log of a job.
+fn reason_of(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Forced => "an operator released it",
+        Loss::Superseded => "after a restart of the server a newer holder claimed it",
+        Loss::Expired => "its time ran out before a renewal arrived",
+        Loss::SessionEnded => "the session ended on the server",
+        Loss::DeadlinePassed => "the server did not confirm it in time, or cannot be reached",
+        _ => "the server says that it is not ours",
+    }
+}
+
+/// Standard output is the command's, so this goes to standard error.
+fn complain_json(object: &impl Serialize) {
+    use std::io::Write;
+    let _ = std::io::stderr().write_all(view::to_line(object).as_bytes());
+}
+
+/// What `--json` says when somebody else has the lock.
+#[derive(Serialize)]
+struct NotAcquired {
+    #[serde(flatten)]
+    key: view::Key,
+    acquired: bool,
+    holder: Option<view::Holder>,
+    queue_length: u32,
+}
+
+/// What `--json` says when the command has to be stopped.
+#[derive(Serialize)]
+struct Lost {
+    #[serde(flatten)]
+    key: view::Key,
+    fence: u64,
+    lost: bool,
+    reason: String,
+}

@@ -1,0 +1,201 @@
+//! The commands that look at a server, and the one that takes a lock away.
+
+use super::connect::ServerArgs;
+use super::failure::{Code, Failure, print};
+use super::text::{escaped, pairs, plural, time};
+use super::view::{Key, Lock, Session, to_line};
+use clap::Args;
+use fencepost::{ForceRelease, Stat};
+use protocol::Fence;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// Show who holds a key, for how long, and how many wait for it
+#[derive(Args)]
+pub(super) struct QueryArgs {
+    /// The key
+    key: OsString,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// List the keys that are held or waited for
+#[derive(Args)]
+pub(super) struct ListArgs {
+    /// What the keys begin with. Without it all are listed
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: OsString,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// List the sessions: every client with what it holds and waits for
+#[derive(Args)]
+pub(super) struct SessionsArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Show the server's counters
+#[derive(Args)]
+pub(super) struct StatsArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Take a lock away from its holder, who is told
+#[derive(Args)]
+#[command(after_help = "\
+The holder may be at work: fences protect what checks them, and nothing else. `fencepost query KEY` shows the fence; \
+naming it makes sure that you do not hit whoever holds the lock by now.")]
+pub(super) struct ReleaseArgs {
+    /// The key
+    key: OsString,
+    /// The fence of the grant that is to end
+    #[arg(long, value_name = "N", value_parser = parse_fence)]
+    fence: Fence,
+    /// Says that you mean it: the lock is somebody else's
+    #[arg(long, required = true)]
+    force: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Ask the server for a sign of life, and how long it takes
+#[derive(Args)]
+pub(super) struct PingArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub(super) fn query(args: &QueryArgs) -> Result<ExitCode, Failure> {
+    let key = args.key.as_bytes();
+    let state = args.server.ask(async |client| client.query(key).await)?;
+    let lock = Lock::new(key, state);
+    show(args.server.json, &lock, || lock.to_text())
+}
+
+pub(super) fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let prefix = args.prefix.as_bytes();
+    let locks = args
+        .server
+        .ask(async |client| client.list(prefix).all().await)?;
+    let mut locks: Vec<Lock> = locks.into_iter().map(Lock::from).collect();
+    // The server goes through its table in an order of its own.
+    locks.sort_by(|one, other| one.key.cmp(&other.key));
+    show(args.server.json, &locks, || match &locks[..] {
+        [] => "nothing is held\n".to_owned(),
+        locks => Lock::table(locks),
+    })
+}
+
+pub(super) fn sessions(args: &SessionsArgs) -> Result<ExitCode, Failure> {
+    let sessions = args
+        .server
+        .ask(async |client| client.sessions().all().await)?;
+    let mut sessions: Vec<Session> = sessions.into_iter().map(Session::from).collect();
+    sessions.sort_by_key(|session| std::cmp::Reverse(session.age_ms));
+    show(args.server.json, &sessions, || {
+        let count = plural(sessions.len() as u64, "session");
+        format!("{}{count}, this one included\n", Session::table(&sessions))
+    })
+}
+
+pub(super) fn stats(args: &StatsArgs) -> Result<ExitCode, Failure> {
+    let stats = args.server.ask(async |client| client.stats().await)?;
+    show(args.server.json, &Numbers(&stats), || {
+        let width = stats.iter().map(|stat| stat.value.to_string().len()).max();
+        let width = width.unwrap_or(0);
+        let lines = stats
+            .iter()
+            .map(|stat| (stat.name.as_str(), format!("{:>width$}", stat.value)));
+        pairs(&lines.collect::<Vec<_>>())
+    })
+}
+
+/// The JSON of `stats`: one object, in the server's order.
+struct Numbers<'a>(&'a [Stat]);
+
+impl Serialize for Numbers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|stat| (&stat.name, stat.value)))
+    }
+}
+
+pub(super) fn release(args: &ReleaseArgs) -> Result<ExitCode, Failure> {
+    let key = args.key.as_bytes();
+    let fence = args.fence;
+    let released = args
+        .server
+        .ask(async |client| client.force_release(key, fence).await)?;
+    let json = Released {
+        key: Key::new(key),
+        fence: fence.get(),
+        released: released == ForceRelease::Released,
+        reason: match released {
+            ForceRelease::Released => None,
+            ForceRelease::NotHeld(reason) => Some(reason.to_string()),
+        },
+    };
+    match released {
+        ForceRelease::Released => show(args.server.json, &json, || {
+            format!("{} is released from fence {fence}\n", escaped(key))
+        }),
+        ForceRelease::NotHeld(_) if args.server.json => {
+            print(&to_line(&json))?;
+            Ok(ExitCode::from(Code::No as u8))
+        }
+        ForceRelease::NotHeld(reason) => Err(Failure::new(
+            Code::No,
+            format_args!(
+                "nobody holds {} under fence {fence} ({reason}); `fencepost query` shows who holds it now",
+                escaped(key)
+            ),
+        )),
+    }
+}
+
+/// The JSON of `release`.
+#[derive(Serialize)]
+struct Released {
+    #[serde(flatten)]
+    key: Key,
+    fence: u64,
+    released: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
+    let round_trip = args.server.ask(async |client| client.ping().await)?;
+    let address = &args.server.server;
+    show(
+        args.server.json,
+        &json!({ "server": address, "round_trip_us": round_trip.as_micros() as u64 }),
+        || {
+            let round_trip = match round_trip.as_micros() {
+                us @ 0..10_000 => format!("{us}us"),
+                _ => time(round_trip),
+            };
+            format!("{address} answered in {round_trip}\n")
+        },
+    )
+}
+
+fn parse_fence(text: &str) -> Result<Fence, String> {
+    let fence = text.parse().ok().and_then(Fence::new);
+    fence.ok_or_else(|| format!("{text:?} is no fence, fences are whole numbers from 1"))
+}
+
+fn show(
+    is_json: bool,
+    json: &impl Serialize,
+    to_text: impl FnOnce() -> String,
+) -> Result<ExitCode, Failure> {
+    let text = if is_json { to_line(json) } else { to_text() };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,197 @@
+//! The command line: what it takes, what its help says, and which file does it.
+//!
+//! `flags.rs`: the server's settings. `look.rs`: the commands that look at a server. `lock.rs` and `child.rs`: running a
+//! command under a lock. `connect.rs`: reaching a server, and what to say when that fails. `view.rs` and `text.rs`:
+//! output. `failure.rs`: exit codes.
+
+mod child;
+mod connect;
+pub(crate) mod failure;
+pub(crate) mod flags;
+mod lock;
+mod look;
+mod text;
+mod view;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use failure::Failure;
+use flags::ServeArgs;
+use std::process::ExitCode;
+
+const ABOUT: &str =
+    "A lock server. Every grant carries a fence, a number that only ever rises for its key.";
+
+const EXAMPLES: &str = "\
+Examples:
+  Start a server on this machine, on 127.0.0.1:7400:
+    fencepost
+
+  Run a nightly job on one machine at a time; give up after 10 seconds:
+    fencepost lock jobs/nightly --wait 10s -- ./nightly.sh
+
+  See who holds what, and how long the queues are:
+    fencepost list
+    fencepost query jobs/nightly
+
+  Take a lock away from whoever holds it:
+    fencepost release jobs/nightly --fence 1836311903 --force
+
+The server takes its settings from flags, FENCEPOST_* variables and a TOML file, in this order: see \
+`fencepost serve --help`.
+
+Exit codes:
+    0  all is well
+    1  the server said no
+    2  a flag, an argument or a setting is wrong
+   69  the server cannot be reached
+   70  the server or this program failed
+   75  lock: not acquired in time
+   76  lock: the lock was lost while the command ran, but the command ended with 0
+   77  the server did not accept the token
+  126  lock: the command cannot be started; 127: there is no such command
+  lock otherwise ends with the exit code of its command, 128+n if signal n ended it";
+
+/// The whole command line.
+#[derive(Parser)]
+#[command(
+    name = "fencepost",
+    version,
+    about = ABOUT,
+    after_help = "`fencepost --help` has examples and the exit codes.",
+    after_long_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    override_usage = "fencepost [SETTINGS]\n       fencepost <COMMAND>",
+)]
+pub(crate) struct Cli {
+    /// Without a command the server is run, so its flags stand here too; their help is with `serve`.
+    #[command(flatten)]
+    serve: ServeArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the server. This is also what `fencepost` alone does
+    #[command(
+        after_help = "`fencepost serve --help` has examples, and how to use a file or the environment instead.",
+        after_long_help = SERVE_NOTES
+    )]
+    Serve(Box<ServeArgs>),
+    Lock(lock::LockArgs),
+    Query(look::QueryArgs),
+    List(look::ListArgs),
+    Sessions(look::SessionsArgs),
+    Stats(look::StatsArgs),
+    Release(look::ReleaseArgs),
+    Ping(look::PingArgs),
+}
+
+const SERVE_NOTES: &str = "\
+Every flag is an environment variable and a key of the file as well: --session-ttl is FENCEPOST_SESSION_TTL in the \
+environment and session_ttl in the file. Flags come before variables, variables before the file, the file before the \
+defaults. An empty variable counts as not set. Times are written like 500ms, 30s, 2m, 1h; sizes like 64KiB, 16MiB, 4GiB.
+
+Examples:
+  Write a settings file to start from:
+    fencepost serve --print-config > fencepost.toml
+
+  Serve other machines; clients have to show the token:
+    (umask 077; openssl rand -hex 32 > tokens)
+    fencepost serve --listen 0.0.0.0:7400 --auth-token-file tokens
+
+SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once.";
+
+/// What the command line asks for.
+pub(crate) enum Wish {
+    /// Run the server, or look at its settings.
+    Serve(Box<ServeArgs>),
+    /// It has been done, with this result.
+    Done(Result<ExitCode, Failure>),
+}
+
+/// Reads the command line and does what it says, except for running the server.
+pub(crate) fn run() -> Wish {
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => return Wish::Done(refuse(&error)),
+    };
+    let done = match cli.command {
+        None => return Wish::Serve(Box::new(cli.serve)),
+        Some(Command::Serve(args)) => return Wish::Serve(args),
+        Some(Command::Lock(args)) => lock::run(args),
+        Some(Command::Query(args)) => look::query(&args),
+        Some(Command::List(args)) => look::list(&args),
+        Some(Command::Sessions(args)) => look::sessions(&args),
+        Some(Command::Stats(args)) => look::stats(&args),
+        Some(Command::Release(args)) => look::release(&args),
+        Some(Command::Ping(args)) => look::ping(&args),
+    };
+    Wish::Done(done)
+}
+
+fn parse() -> Result<Cli, clap::Error> {
+    // Thirty settings above the list of commands would hide it.
+    let command = Cli::command().mut_args(|arg| match arg.get_id().as_str() {
+        "help" | "version" => arg,
+        _ => arg.hide(true),
+    });
+    Cli::from_arg_matches(&command.try_get_matches()?)
+}
+
+/// Help and version go to standard output as they are. A mistake is one line, whatever clap would make of it.
+fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            failure::print(&text)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err(Failure::usage(one_line(&text))),
+    }
+}
+
+/// The gist of clap's message: what is wrong and its tip, without usage and pointer to the help.
+fn one_line(text: &str) -> String {
+    let gist = text.lines().map(str::trim).take_while(|line| {
+        !line.starts_with("Usage:") && !line.starts_with("For more information")
+    });
+    let gist: Vec<&str> = gist.filter(|line| !line.is_empty()).collect();
+    let gist = gist.join(" ").replace(" tip:", "; tip:");
+    let gist = gist.strip_prefix("error: ").unwrap_or(&gist);
+    format!("{gist}; see `fencepost --help`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn mistakes_are_one_line() {
+        let mistakes: &[&[&str]] = &[
+            &["--lissten", "127.0.0.1:1"],
+            &["--listen"],
+            &["serve", "--pin", "yes"],
+            &["lock"],
+            &["lock", "key"],
+            &["lock", "key", "--ttl", "5", "--", "true"],
+            &["release", "key"],
+            &["unlock", "key"],
+        ];
+        for mistake in mistakes {
+            let arguments = std::iter::once(&"fencepost").chain(*mistake);
+            let Err(error) = Cli::try_parse_from(arguments) else {
+                panic!("{mistake:?} was accepted");
+            };
+            let line = one_line(&error.render().to_string());
+            assert!(!line.contains('\n') && !line.starts_with("error"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Locks and sessions as the command line shows them: the fields of these types are the JSON of `--json`, the methods
+//! what people see.
+
+use super::text::{Align, Table, escaped, pairs, plural, time};
+use protocol::Mode;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One holder of a lock.
+#[derive(Debug, Serialize)]
+pub(super) struct Holder {
+    pub(super) fence: u64,
+    pub(super) session_id: u64,
+    pub(super) client_name: String,
+    pub(super) is_shared: bool,
+    pub(super) is_session_bound: bool,
+    pub(super) held_ms: u64,
+    pub(super) remaining_ms: u64,
+    #[serde(flatten)]
+    pub(super) metadata: Metadata,
+}
+
+/// A key, and who holds and wants it.
+#[derive(Debug, Serialize)]
+pub(super) struct Lock {
+    #[serde(flatten)]
+    pub(super) key: Key,
+    /// More than `holders` has when there are too many to name.
+    pub(super) holder_count: u32,
+    pub(super) queue_length: u32,
+    pub(super) holders: Vec<Holder>,
+}
+
+/// One session.
+#[derive(Debug, Serialize)]
+pub(super) struct Session {
+    pub(super) session_id: u64,
+    pub(super) client_name: String,
+    pub(super) address: String,
+    pub(super) age_ms: u64,
+    pub(super) ttl_ms: u64,
+    pub(super) remaining_ms: u64,
+    pub(super) connection_count: u32,
+    pub(super) lock_count: u32,
+    pub(super) waiter_count: u32,
+}
+
+/// The bytes of a key. JSON has only text: what is none is escaped there, and its bytes stand beside it in hex.
+#[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+}
+
+/// The bytes of a holder's note, likewise.
+#[derive(Debug, Serialize)]
+pub(super) struct Metadata {
+    metadata: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_hex: Option<String>,
+}
+
+impl Key {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let (key, key_hex) = text_or_hex(bytes);
+        Self { key, key_hex }
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.key, self.key_hex.is_some())
+    }
+}
+
+impl Metadata {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let (metadata, metadata_hex) = text_or_hex(bytes);
+        Self {
+            metadata,
+            metadata_hex,
+        }
+    }
+
+    fn shown(&self) -> String {
+        shown(&self.metadata, self.metadata_hex.is_some())
+    }
+}
+
+/// JSON on a line of its own.
+pub(super) fn to_line(json: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(json).expect("nothing here can fail to be JSON");
+    line.push('\n');
+    line
+}
+
+fn text_or_hex(bytes: &[u8]) -> (String, Option<String>) {
+    match str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => {
+            let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            (escaped(bytes), Some(hex))
+        }
+    }
+}
+
+fn shown(text: &str, is_escaped: bool) -> String {
+    match is_escaped {
+        true => text.to_owned(),
+        false => escaped(text.as_bytes()),
+    }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    time.as_millis() as u64
+}
+
+fn ms(time_ms: u64) -> String {
+    time(Duration::from_millis(time_ms))
+}
+
+/// Something to look at where a client gave no name.
+fn name_or_dash(name: &str) -> String {
+    match name {
+        "" => "-".to_owned(),
+        name => escaped(name.as_bytes()),
+    }
+}
+
+impl From<fencepost::Holder> for Holder {
+    fn from(holder: fencepost::Holder) -> Self {
+        Self {
+            fence: holder.fence.get(),
+            session_id: holder.session_id,
+            client_name: holder.client_name,
+            is_shared: holder.mode == Mode::Shared,
+            is_session_bound: holder.is_session_bound,
+            held_ms: whole_ms(holder.held_for),
+            remaining_ms: whole_ms(holder.remaining),
+            metadata: Metadata::new(&holder.metadata),
+        }
+    }
+}
+
+impl Holder {
+    /// In one sentence, for those who did not get the lock.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!(
+            "held by {} (session {}) under fence {} for {}, for {} more unless renewed",
+            name_or_dash(&self.client_name),
+            self.session_id,
+            self.fence,
+            ms(self.held_ms),
+            ms(self.remaining_ms),
+        );
+        if !self.metadata.metadata.is_empty() {
+            text.push_str(&format!("; its note: {}", self.metadata.shown()));
+        }
+        text
+    }
+
+    fn lease(&self) -> String {
+        match self.is_session_bound {
+            true => format!("{} left, with its session", ms(self.remaining_ms)),
+            false => format!("{} left", ms(self.remaining_ms)),
+        }
+    }
+}
+
+impl From<fencepost::LockInfo> for Lock {
+    fn from(lock: fencepost::LockInfo) -> Self {
+        Self {
+            key: Key::new(&lock.key),
+            holder_count: lock.contention.holder_count,
+            queue_length: lock.contention.queue_length,
+            holders: lock
+                .contention
+                .holder
+                .into_iter()
+                .map(Holder::from)
+                .collect(),
+        }
+    }
+}
+
+impl Lock {
+    pub(super) fn new(key: &[u8], state: fencepost::KeyState) -> Self {
+        Self {
+            key: Key::new(key),
+            holder_count: state.holder_count,
+            queue_length: state.queue_length,
+            holders: state.holders.into_iter().map(Holder::from).collect(),
+        }
+    }
+
+    /// All there is to say about one key.
+    pub(super) fn to_text(&self) -> String {
+        let state = match (self.holder_count, self.holders.first()) {
+            (0, _) => "free".to_owned(),
+            (_, Some(holder)) if !holder.is_shared => "held".to_owned(),
+            (count, _) => format!("shared by {count}"),
+        };
+        let mut lines = vec![("key", self.key.shown()), ("state", state)];
+        if self.holder_count > 0 {
+            lines.push(("queue", format!("{} waiting", self.queue_length)));
+        }
+        if let ([holder], 1) = (&self.holders[..], self.holder_count) {
+            let client = name_or_dash(&holder.client_name);
+            lines.push(("holder", format!("{client}, session {}", holder.session_id)));
+            lines.push(("fence", holder.fence.to_string()));
+            lines.push(("held for", ms(holder.held_ms)));
+            lines.push(("lease", holder.lease()));
+            if !holder.metadata.metadata.is_empty() {
+                lines.push(("note", holder.metadata.shown()));
+            }
+            return pairs(&lines);
+        }
+        if self.holders.is_empty() {
+            return pairs(&lines);
+        }
+        let mut table = Table::new(&[
+            ("HOLDER", Align::Left),
+            ("SESSION", Align::Right),
+            ("FENCE", Align::Right),
+            ("HELD", Align::Right),
+            ("LEFT", Align::Right),
+            ("NOTE", Align::Left),
+        ]);
+        for holder in &self.holders {
+            table.row(vec![
+                name_or_dash(&holder.client_name),
+                holder.session_id.to_string(),
+                holder.fence.to_string(),
+                ms(holder.held_ms),
+                ms(holder.remaining_ms),
+                holder.metadata.shown(),
+            ]);
+        }
+        let mut text = format!("{}\n{table}", pairs(&lines));
+        let more = u64::from(self.holder_count).saturating_sub(self.holders.len() as u64);
+        if more > 0 {
+            text.push_str(&format!("and {} more\n", plural(more, "holder")));
+        }
+        text
+    }
+
+    /// Many keys, a line each.
+    pub(super) fn table(locks: &[Self]) -> String {
+        let mut table = Table::new(&[
+            ("KEY", Align::Left),
+            ("HOLDER", Align::Left),
+            ("FENCE", Align::Right),
+            ("HELD", Align::Right),
+            ("LEFT", Align::Right),
+            ("QUEUE", Align::Right),
+            ("NOTE", Align::Left),
+        ]);
+        for lock in locks {
+            let first = lock.holders.first();
+            let cell = |show: fn(&Holder) -> String| first.map_or_else(|| "-".to_owned(), show);
+            let others = match lock.holder_count {
+                0 | 1 => String::new(),
+                count => format!(" +{}", count - 1),
+            };
+            table.row(vec![
+                lock.key.shown(),
+                cell(|holder| name_or_dash(&holder.client_name)) + &others,
+                cell(|holder| holder.fence.to_string()),
+                cell(|holder| ms(holder.held_ms)),
+                cell(|holder| ms(holder.remaining_ms)),
+                lock.queue_length.to_string(),
+                first.map_or_else(String::new, |holder| holder.metadata.shown()),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+impl From<fencepost::SessionInfo> for Session {
+    fn from(session: fencepost::SessionInfo) -> Self {
+        Self {
+            session_id: session.session_id,
+            client_name: session.client_name,
+            address: session.address,
+            age_ms: whole_ms(session.age),
+            ttl_ms: whole_ms(session.ttl),
+            remaining_ms: whole_ms(session.remaining),
+            connection_count: session.connection_count,
+            lock_count: session.lock_count,
+            waiter_count: session.waiter_count,
+        }
+    }
+}
+
+impl Session {
+    /// Many sessions, a line each.
+    pub(super) fn table(sessions: &[Self]) -> String {
+        let mut table = Table::new(&[
+            ("SESSION", Align::Right),
+            ("CLIENT", Align::Left),
+            ("ADDRESS", Align::Left),
+            ("AGE", Align::Right),
+            ("TTL", Align::Right),
+            ("LEFT", Align::Right),
+            ("CONNECTIONS", Align::Right),
+            ("LOCKS", Align::Right),
+            ("WAITING", Align::Right),
+        ]);
+        for session in sessions {
+            table.row(vec![
+                session.session_id.to_string(),
+                name_or_dash(&session.client_name),
+                name_or_dash(&session.address),
+                ms(session.age_ms),
+                ms(session.ttl_ms),
+                ms(session.remaining_ms),
+                session.connection_count.to_string(),
+                session.lock_count.to_string(),
+                session.waiter_count.to_string(),
+            ]);
+        }
+        table.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(client_name: &str, is_shared: bool) -> Holder {
+        Holder {
+            fence: 1_836_311_903,
+            session_id: 7,
+            client_name: client_name.to_owned(),
+            is_shared,
+            is_session_bound: false,
+            held_ms: 12_400,
+            remaining_ms: 200_000,
+            metadata: Metadata::new(b"invoice run"),
+        }
+    }
+
+    fn lock(key: &[u8], holders: Vec<Holder>, queue_length: u32) -> Lock {
+        Lock {
+            key: Key::new(key),
+            holder_count: holders.len() as u32,
+            queue_length,
+            holders,
+        }
+    }
+
+    #[test]
+    fn one_lock_is_told_in_lines() {
+        let lock = lock(b"orders/42", vec![holder("billing", false)], 3);
+        assert_eq!(
+            lock.to_text(),
+            "key       orders/42\n\
+             state     held\n\
+             queue     3 waiting\n\
+             holder    billing, session 7\n\
+             fence     1836311903\n\
+             held for  12.4s\n\
+             lease     3m 20s left\n\
+             note      invoice run\n"
+        );
+    }
+
+    #[test]
+    fn a_free_key_is_called_free() {
+        assert_eq!(lock(b"k", vec![], 0).to_text(), "key    k\nstate  free\n");
+    }
+
+    #[test]
+    fn many_holders_are_counted_even_where_they_are_not_named() {
+        let mut lock = lock(b"k", vec![holder("a", true), holder("", true)], 0);
+        lock.holder_count = 70;
+        let text = lock.to_text();
+        assert!(text.contains("state  shared by 70\n"), "{text}");
+        assert!(text.ends_with("and 68 holders more\n"), "{text}");
+        let table = Lock::table(&[lock]);
+        assert!(table.contains("a +69"), "{table}");
+    }
+
+    #[test]
+    fn locks_are_listed_a_line_each() {
+        let locks = [
+            lock(b"orders/42", vec![holder("billing", false)], 3),
+            lock(b"\xff\n", vec![], 1),
+        ];
+        assert_eq!(
+            Lock::table(&locks),
+            "KEY        HOLDER        FENCE   HELD    LEFT  QUEUE  NOTE\n\
+             orders/42  billing  1836311903  12.4s  3m 20s      3  invoice run\n\
+             \\xff\\n     -                 -      -       -      1\n"
+        );
+    }
+
+    #[test]
+    fn json_keeps_the_bytes_of_a_key_that_is_no_text() {
+        let json = serde_json::to_value(lock(b"a\xff", vec![], 0)).unwrap();
+        assert_eq!(json["key"], "a\\xff");
+        assert_eq!(json["key_hex"], "61ff");
+        let json = serde_json::to_value(lock("ü\n".as_bytes(), vec![], 0)).unwrap();
+        assert_eq!(json["key"], "ü\n");
+        assert!(json.get("key_hex").is_none());
+    }
+}

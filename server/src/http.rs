@@ -1,0 +1,310 @@
+//! The HTTP side: metrics, health, and a look at the locks. Read only.
+//!
+//! It has one thread of its own, so that a slow scrape or a large listing never stands in front of a lock request. Its
+//! bounds: so many connections at a time, each for so long; a request head of so many bytes, in so much time. That also
+//! bounds how long a connection may idle between requests. Bodies are not read. axum's own server offers none of these
+//! bounds, so its routes are served on hyper's connections directly.
+//!
+//! | path           | what                                            | token |
+//! |----------------|-------------------------------------------------|-------|
+//! | `/`            | the paths                                       | yes   |
+//! | `/metrics`     | for Prometheus: `exposition.rs`                 | yes   |
+//! | `/healthz`     | 200 as long as the process works                | no    |
+//! | `/readyz`      | 200 if clients should come, else 503 and why    | no    |
+//! | `/locks`       | locks by prefix, in pages: `http/locks.rs`      | yes   |
+//! | `/locks/{key}` | one lock                                        | yes   |
+//!
+//! Where tokens are configured and the address can be reached from other machines, everything but the probes needs
+//! `Authorization: Bearer` and one of the tokens.
+
+mod locks;
+mod parameters;
+
+use crate::exposition;
+use crate::oldest::Oldest;
+use crate::shared::Shared;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Connections at the same time. More wait in the kernel's queue.
+const CONNECTIONS_MAX: u32 = 64;
+
+/// A key in a path, percent-encoded, takes 768 bytes; the rest is for headers.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADERS_MAX: usize = 64;
+
+/// How long a request head may take, and how long a connection may idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After this a connection is closed once its request is answered.
+const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(60);
+
+/// How long an answer in progress may go on after that, or after the server has stopped.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// How long to wait after an accept failed for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The thread that serves HTTP. Dropping it ends it.
+pub(crate) struct Http {
+    address: SocketAddr,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What every request can see.
+pub(crate) struct View {
+    pub(crate) shared: Arc<Shared>,
+    oldest: Mutex<Oldest>,
+    needs_token: bool,
+}
+
+/// Takes the port.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl Http {
+    /// Serves on a port that was taken.
+    pub(crate) fn start(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<Http> {
+        let address = listener.local_addr()?;
+        let view = Arc::new(View {
+            needs_token: shared.tokens.is_required() && !address.ip().to_canonical().is_loopback(),
+            shared,
+            oldest: Mutex::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let stop = CancellationToken::new();
+        let thread = std::thread::Builder::new().name("http".to_owned()).spawn({
+            let stop = stop.clone();
+            move || runtime.block_on(serve(listener, routes(view), stop))
+        })?;
+        Ok(Http {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the HTTP side ended with a panic");
+        }
+    }
+}
+
+async fn serve(listener: std::net::TcpListener, routes: Router, stop: CancellationToken) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("HTTP is not served: {error}"),
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    loop {
+        let place = tokio::select! {
+            place = places.clone().acquire_owned() => place.expect("nobody closes the semaphore"),
+            () = stop.cancelled() => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (routes, stop) = (routes.clone(), stop.clone());
+                tokio::spawn(async move {
+                    converse(stream, routes, stop).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("accept failed on the HTTP side: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    // Whoever is still being answered gives its place back when that is done.
+    let all = places.acquire_many(CONNECTIONS_MAX);
+    let _ = tokio::time::timeout(LINGER, all).await;
+}
+
+async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let mut connection = pin!(connection);
+    tokio::select! {
+        // How it ended is the peer's business.
+        _ = connection.as_mut() => return,
+        () = tokio::time::sleep(CONNECTION_LIFE_MAX) => {}
+        () = stop.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(LINGER, connection).await;
+}
+
+fn routes(view: Arc<View>) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/locks", get(locks::list))
+        .route("/locks/", get(locks::one))
+        .route("/locks/{*key}", get(locks::one))
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(not_that_way)
+        .layer(middleware::from_fn_with_state(view.clone(), admit))
+        .with_state(view)
+}
+
+/// Asks for a token where one is needed.
+async fn admit(State(view): State<Arc<View>>, request: Request, next: Next) -> Response {
+    let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+    if !view.needs_token || is_probe {
+        return next.run(request).await;
+    }
+    let shown = request.headers().get(header::AUTHORIZATION);
+    match shown.and_then(bearer_token) {
+        Some(token) if view.shared.tokens.accepts(token) => next.run(request).await,
+        _ => {
+            let sentence = "this needs a token: send Authorization: Bearer and one of those in auth_token_file";
+            let mut response = refuse(StatusCode::UNAUTHORIZED, sentence);
+            let challenge = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge);
+            response
+        }
+    }
+}
+
+fn bearer_token(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = value.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii())
+}
+
+async fn index() -> Response {
+    let text = "\
+fencepost: a lock server. This is its read-only side.
+
+/metrics                        for Prometheus
+/healthz                        200 as long as the process works
+/readyz                         200 if clients should come, else 503 and why
+/locks?prefix=&limit=&cursor=   who holds and waits for what, in pages
+/locks/{key}                    one lock; percent-encode what a path cannot carry
+";
+    answer(StatusCode::OK, "text/plain; charset=utf-8", text)
+}
+
+async fn healthz() -> Response {
+    answer(StatusCode::OK, "text/plain; charset=utf-8", "ok\n")
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+async fn readyz(State(view): State<Arc<View>>) -> Response {
+    if view.shared.stop.is_cancelled() {
+        let stopping = Readiness {
+            ready: false,
+            reason: Some("stopping"),
+        };
+        return json(StatusCode::SERVICE_UNAVAILABLE, &stopping);
+    }
+    let ready = Readiness {
+        ready: true,
+        reason: None,
+    };
+    json(StatusCode::OK, &ready)
+}
+
+async fn metrics(State(view): State<Arc<View>>) -> Response {
+    let shared = &view.shared;
+    let now = shared.clock.now();
+    let oldest_ms = view.oldest.lock().look(&shared.engine, now);
+    let page = exposition::page(shared, oldest_ms);
+    answer(StatusCode::OK, exposition::CONTENT_TYPE, page)
+}
+
+async fn nothing_here(request: Request) -> Response {
+    let sentence = format!(
+        "there is nothing at {}; / lists what there is",
+        request.uri().path()
+    );
+    refuse(StatusCode::NOT_FOUND, &sentence)
+}
+
+async fn not_that_way() -> Response {
+    refuse(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this side of the server is read only: GET is all it knows",
+    )
+}
+
+/// An error, as a sentence in JSON.
+fn refuse(status: StatusCode, sentence: &str) -> Response {
+    #[derive(Serialize)]
+    struct Refusal<'a> {
+        error: &'a str,
+    }
+    json(status, &Refusal { error: sentence })
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let mut bytes = serde_json::to_vec(value).expect("strings and numbers, written to memory");
+    // For people at a terminal.
+    bytes.push(b'\n');
+    answer(status, "application/json", bytes)
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, content_type);
+    // What is true now is not true for long.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,146 @@
+//! Who holds and waits for what, in JSON.
+
+use super::parameters::{self, Listing};
+use super::{View, json, refuse};
+use crate::legible::legible;
+use crate::shared::Shared;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use engine::{Cursor, Holder, Key, KeyState, Mode, Tick};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Locks on a page, unless the request says otherwise, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+/// How many parts of the table one page looks at. A part is ten thousand keys or what a shard has, so this takes in all
+/// of a table that is not huge, and a page that stays short beyond that says where to go on.
+const PARTS_MAX: usize = 256;
+
+/// Locks taken from the engine at a time, which makes a copy of all their holders.
+const PART: usize = 32;
+
+/// Holders shown of a lock that is shared by more: on a page, and of one lock alone.
+const HOLDERS_ON_PAGE_MAX: usize = 16;
+const HOLDERS_MAX: usize = 1000;
+
+#[derive(Serialize)]
+struct Page {
+    locks: Vec<Lock>,
+    /// The cursor of the next page; `null` after the last.
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Lock {
+    key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    /// Of the last grant, whether or not it still stands.
+    last_fence: u64,
+    holder_count: usize,
+    queue_length: u32,
+    /// The first of them, in the order of their grants.
+    holders: Vec<LockHolder>,
+}
+
+#[derive(Serialize)]
+struct LockHolder {
+    fence: u64,
+    /// `null` for a grant so fresh that its owner is not written down yet.
+    session_id: Option<u64>,
+    /// What the client calls itself.
+    client_name: Option<String>,
+    is_shared: bool,
+    /// It is renewed with its session.
+    is_session_bound: bool,
+    /// More than 1 if it is held reentrantly.
+    hold_count: u32,
+    held_ms: u64,
+    remaining_ms: u64,
+    metadata: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_hex: Option<String>,
+}
+
+/// `/locks`
+pub(super) async fn list(State(view): State<Arc<View>>, uri: Uri) -> Response {
+    let listing = match Listing::parse(uri.query().unwrap_or(""), PAGE_MAX) {
+        Ok(listing) => listing,
+        Err(sentence) => return refuse(StatusCode::BAD_REQUEST, &sentence),
+    };
+    let shared = &view.shared;
+    let limit = listing.limit.unwrap_or(PAGE);
+    let mut locks = Vec::new();
+    let mut next = Some(Cursor::from_bits(listing.cursor));
+    for _ in 0..PARTS_MAX {
+        let Some(from) = next else { break };
+        let wanted = (limit - locks.len()).min(PART);
+        if wanted == 0 {
+            break;
+        }
+        let now = shared.clock.now();
+        let part = shared.engine.list(&listing.prefix, from, wanted, now);
+        for (key, state) in part.keys {
+            locks.push(lock(shared, &key, &state, HOLDERS_ON_PAGE_MAX, now));
+        }
+        next = part.next;
+        // Somebody's probe may be waiting for this thread.
+        tokio::task::yield_now().await;
+    }
+    let next = next.map(|next| next.bits().to_string());
+    json(StatusCode::OK, &Page { locks, next })
+}
+
+/// `/locks/{key}`
+pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
+    let path = uri.path();
+    let bytes = parameters::path_bytes(path.strip_prefix("/locks/").unwrap_or(path));
+    let key = match Key::new(&bytes) {
+        Ok(key) => key,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let now = view.shared.clock.now();
+    match view.shared.engine.query(key, now) {
+        Some(state) => {
+            let lock = lock(&view.shared, &bytes, &state, HOLDERS_MAX, now);
+            json(StatusCode::OK, &lock)
+        }
+        None => refuse(
+            StatusCode::NOT_FOUND,
+            "this key is not locked, and has not been for a while",
+        ),
+    }
+}
+
+fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: Tick) -> Lock {
+    let shown = state.holders.iter().take(holders_max);
+    let (key, key_hex) = legible(key);
+    Lock {
+        key: key.into_owned(),
+        key_hex,
+        last_fence: state.fence.get(),
+        holder_count: state.holders.len(),
+        queue_length: state.queue_length,
+        holders: shown.map(|holder| describe(shared, holder, now)).collect(),
+    }
+}
+
+fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
+    let session = holder.owner.and_then(|owner| shared.registry().find(owner));
+    let (metadata, metadata_hex) = legible(&holder.note);
+    LockHolder {
+        fence: holder.fence.get(),
+        session_id: holder.owner.map(|owner| owner.get()),
+        client_name: session.map(|session| session.client_name.to_string()),
+        is_shared: holder.mode == Mode::Shared,
+        is_session_bound: holder.is_session_bound,
+        hold_count: holder.count,
+        held_ms: holder.held_ms,
+        remaining_ms: now.ms_until(holder.until),
+        metadata: metadata.into_owned(),
+        metadata_hex,
+    }
+}

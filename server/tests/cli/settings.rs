@@ -1,0 +1,195 @@
+//! Flags, environment and file, as an operator meets them.
+
+use crate::program::{Server, end, fencepost, run};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// A file of this text, and the directory that keeps it.
+fn file(text: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fencepost.toml");
+    std::fs::write(&path, text).unwrap();
+    (directory, path)
+}
+
+/// The value of a setting in what `--print-config` prints, and where it says it came from.
+fn printed<'a>(toml: &'a str, name: &str) -> (&'a str, &'a str) {
+    let line = toml
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} = ")));
+    let (value, origin) = line.unwrap().rsplit_once("# ").unwrap();
+    (value.trim_end(), origin)
+}
+
+#[test]
+fn a_misspelt_flag_is_one_line_that_knows_better() {
+    for arguments in [&["--lissten", "127.0.0.1:1"][..], &["serve", "--lissten=x"]] {
+        let complaint = run(arguments).complained(2);
+        assert!(complaint.contains("'--lissten'"), "{complaint}");
+        assert!(complaint.contains("'--listen'"), "{complaint}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_one_line_wherever_it_stands() {
+    let complaint = run(["--session-ttl=soon"]).complained(2);
+    assert!(
+        complaint.starts_with("--session-ttl: \"soon\" is not a time"),
+        "{complaint}"
+    );
+
+    let complaint = end(fencepost(["serve"]).env("FENCEPOST_KEYS_MAX", "many")).complained(2);
+    assert!(
+        complaint.starts_with("FENCEPOST_KEYS_MAX: \"many\" is not"),
+        "{complaint}"
+    );
+
+    let (_directory, path) = file("# ours\nthreads = 100_000\n");
+    let complaint = run(["--config", path.to_str().unwrap()]).complained(2);
+    let place = format!("{}:2: threads: 100000 is out of range", path.display());
+    assert!(complaint.starts_with(&place), "{complaint}");
+}
+
+#[test]
+fn an_unknown_key_in_the_file_is_named_with_its_line() {
+    let (_directory, path) = file("pin = false\nlisten_on = \"127.0.0.1:1\"\n");
+    let complaint = run(["--config", path.to_str().unwrap()]).complained(2);
+    let place = format!("{}:2: there is no setting \"listen_on\"", path.display());
+    assert!(complaint.starts_with(&place), "{complaint}");
+}
+
+#[test]
+fn a_file_that_is_missing_or_no_toml_is_one_line() {
+    let complaint = run(["--config", "/nowhere/fencepost.toml"]).complained(2);
+    assert!(complaint.contains("/nowhere/fencepost.toml"), "{complaint}");
+    let (_directory, path) = file("listen = 127.0.0.1:7400\n");
+    let complaint = run(["--config", path.to_str().unwrap()]).complained(2);
+    assert!(complaint.contains(":1: this is not TOML"), "{complaint}");
+}
+
+#[test]
+fn flags_come_before_environment_before_file_before_defaults() {
+    let (_directory, path) = file("threads = 1\nshards = 8\nidle = \"1m\"\n");
+    let toml = end(fencepost(["serve", "--print-config", "--threads=3"])
+        .env("FENCEPOST_CONFIG", &path)
+        .env("FENCEPOST_THREADS", "2")
+        .env("FENCEPOST_SHARDS", "16"))
+    .printed();
+    assert_eq!(printed(&toml, "threads"), ("3", "--threads"));
+    assert_eq!(printed(&toml, "shards"), ("16", "FENCEPOST_SHARDS"));
+    let line = format!("{}:3", path.display());
+    assert_eq!(printed(&toml, "idle"), ("\"1m\"", line.as_str()));
+    assert_eq!(printed(&toml, "listen"), ("\"127.0.0.1:7400\"", "default"));
+}
+
+#[test]
+fn printed_settings_can_be_fed_back() {
+    let chosen = [
+        "--pin",
+        "--http=off",
+        "--bytes-max=1.5GiB",
+        "--audit-log=a # \"b\"",
+    ];
+    let toml = run(["--print-config"].iter().chain(&chosen)).printed();
+    let (_directory, path) = file(&toml);
+    let again = run(["--print-config", "--config", path.to_str().unwrap()]).printed();
+    let values = |toml: &str| -> Vec<String> {
+        let lines = toml.lines().filter(|line| line.contains(" = "));
+        lines
+            .map(|line| line.rsplit_once("# ").unwrap().0.trim_end().to_owned())
+            .collect()
+    };
+    assert_eq!(values(&again), values(&toml));
+    assert_eq!(printed(&again, "bytes_max").0, "\"1536MiB\"");
+}
+
+#[test]
+fn good_settings_are_ok_and_nothing_is_started() {
+    assert_eq!(run(["--check-config"]).printed(), "ok\n");
+    assert_eq!(
+        run(["serve", "--check-config", "--threads=2"]).printed(),
+        "ok\n"
+    );
+}
+
+#[test]
+fn an_address_others_can_reach_is_refused_without_tokens() {
+    for flag in ["--listen=0.0.0.0:7400", "--http=[::]:7401"] {
+        let complaint = run([flag]).complained(2);
+        assert!(complaint.contains("--auth-token-file"), "{complaint}");
+    }
+    let (_directory, path) = file("a-token-that-is-long-enough\n");
+    let tokens = format!("--auth-token-file={}", path.display());
+    let checked = run(["--check-config", "--listen=0.0.0.0:7400", &tokens]);
+    assert_eq!(checked.printed(), "ok\n");
+}
+
+#[test]
+fn tokens_that_cannot_be_read_are_a_bad_setting() {
+    let arguments = [
+        "--auth-token-file=/nowhere/tokens",
+        "--listen=127.0.0.1:0",
+        "--http=off",
+    ];
+    for check in [&["--check-config"][..], &[]] {
+        let complaint = run(check.iter().chain(&arguments)).complained(2);
+        assert!(complaint.contains("/nowhere/tokens"), "{complaint}");
+    }
+}
+
+#[test]
+fn what_is_not_built_yet_says_so() {
+    let complaint = run(["--durability=fence"]).complained(2);
+    assert_eq!(
+        complaint,
+        "--durability: \"fence\" is not available in this build yet, only \"none\" is"
+    );
+}
+
+#[test]
+fn help_teaches_and_goes_to_standard_output() {
+    let help = run(["--help"]).printed();
+    for word in ["serve", "Examples:", "Exit codes:", "75"] {
+        assert!(help.contains(word), "{word}");
+    }
+    let help = run(["serve", "--help"]).printed();
+    for word in [
+        "--session-ttl <TIME>",
+        "[default: 10s]",
+        "FENCEPOST_SESSION_TTL",
+    ] {
+        assert!(help.contains(word), "{word}");
+    }
+    assert!(run(["--version"]).printed().starts_with("fencepost "));
+}
+
+#[test]
+fn a_signal_ends_the_server_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let ended = Server::start(&[]).end_by(signal);
+        assert_eq!(ended.code(), Some(0), "{signal:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_one_line() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("--listen={}", taken.local_addr().unwrap());
+    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(1);
+    assert!(
+        complaint.starts_with("cannot listen on 127.0.0.1:"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn two_servers_do_not_share_a_port() {
+    let first = Server::start(&[]);
+    let listen = format!("--listen={}", first.address);
+    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(1);
+    assert!(
+        complaint.starts_with("cannot listen on 127.0.0.1:"),
+        "{complaint}"
+    );
+}
