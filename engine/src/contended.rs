@@ -641,7 +641,12 @@ impl<H: Host> Shard<H> {
     }
 
     /// Who holds the key under this very fence, until when and since when.
-    pub(crate) fn hold_under(&self, room: &Room<H::Waiter>, slot: u32, fence: Fence) -> Option<Seen> {
+    pub(crate) fn hold_under(
+        &self,
+        room: &Room<H::Waiter>,
+        slot: u32,
+        fence: Fence,
+    ) -> Option<Seen> {
         if let Some(record) = room.record(slot) {
             let position = record
                 .holders

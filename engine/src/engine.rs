@@ -142,8 +142,7 @@ impl<H: Host> Engine<H> {
         let shard_blocks_max = (share + share / 8)
             .min(u64::from(shard_keys_max))
             .max(BLOCKS_MAX as u64) as u32;
-        let block_bytes_max =
-            u64::from(shard_blocks_max) * BLOCK_MEMORY_BYTES * shard_count as u64;
+        let block_bytes_max = u64::from(shard_blocks_max) * BLOCK_MEMORY_BYTES * shard_count as u64;
         let common = Arc::new(Common {
             host,
             sessions: Sessions::new(settings.sessions_max, settings.now),

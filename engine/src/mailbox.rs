@@ -35,7 +35,12 @@ pub enum Posted {
 impl<T> Mailbox<T> {
     /// A mailbox that refuses droppable messages beyond `message_max`.
     pub fn new(message_max: u32) -> Self {
-        Mailbox { queue: Queue::new(), length: AtomicU32::new(0), signalled: AtomicU32::new(0), message_max }
+        Mailbox {
+            queue: Queue::new(),
+            length: AtomicU32::new(0),
+            signalled: AtomicU32::new(0),
+            message_max,
+        }
     }
 
     /// Leaves a message that is bounded elsewhere.
@@ -44,7 +49,11 @@ impl<T> Mailbox<T> {
         self.queue.push(message);
         // Release, paired with the swap in `begin`: a taker that lowers the flag we raised finds our message. Acquire, so
         // that a taker we do not wake is one that has not begun yet.
-        if self.signalled.swap(1, Ordering::AcqRel) == 0 { Posted::Wake } else { Posted::AlreadySignalled }
+        if self.signalled.swap(1, Ordering::AcqRel) == 0 {
+            Posted::Wake
+        } else {
+            Posted::AlreadySignalled
+        }
     }
 
     /// Leaves a message if there is room for it.

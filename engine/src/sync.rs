@@ -17,9 +17,9 @@ pub(crate) use self::modelled::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering
 
 #[cfg(loom)]
 mod modelled {
-    use loom::sync::{Condvar, MutexGuard};
     use loom::sync::atomic;
     pub(crate) use loom::sync::atomic::Ordering;
+    use loom::sync::{Condvar, MutexGuard};
 
     /// loom's atomic, with every access announced to loom first.
     ///

@@ -1,7 +1,7 @@
 //! The one source of time. Everything else is given `now`.
 
 use engine::Tick;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Milliseconds since the server started, from the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +18,5 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Tick {
         Tick::default().plus_ms(self.start.elapsed().as_millis() as u64)
-    }
-
-    /// The moment of a tick, for timers.
-    pub(crate) fn instant(&self, tick: Tick) -> Instant {
-        self.start + Duration::from_millis(tick.as_ms())
     }
 }

@@ -222,12 +222,10 @@ impl Core {
                 let seat = self.seats.borrow().get(&waiter.session).cloned();
                 let seat = seat.unwrap_or_else(|| Rc::new(Seat::new(waiter.session).into()));
                 let key = Key::new(&waiter.key).expect("it was a key when it was asked for");
-                let (outcome, held_ms) = self.shared.engine.release_timed(
-                    &mut seat.borrow_mut(),
-                    key,
-                    grant.fence,
-                    now,
-                );
+                let (outcome, held_ms) =
+                    self.shared
+                        .engine
+                        .release_timed(&mut seat.borrow_mut(), key, grant.fence, now);
                 let session = self.shared.registry().find(waiter.session);
                 let metrics = self.metrics();
                 metrics.holds_begun.bump();

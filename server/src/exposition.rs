@@ -20,8 +20,7 @@ use sheet::{Sheet, Spread};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-pub(crate) const CONTENT_TYPE: &str =
-    "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The page as of now. `oldest_ms` is how long the oldest lock has been held.
 pub(crate) fn page(shared: &Shared, oldest_ms: u64) -> String {

@@ -9,7 +9,7 @@ use crate::host::Switchboard;
 use crate::http::{self, Http};
 use crate::metrics::Metrics;
 use crate::net::listener;
-use crate::net::stopping;
+use crate::net::stopping::{self, Signals};
 use crate::notify::Notifier;
 use crate::pinning;
 use crate::shared::Shared;
@@ -25,8 +25,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
-/// Shards per thread where the settings leave it open.
-const SHARDS_PER_THREAD: usize = 32;
+/// As a shell reports a program that an interrupt ended.
+const EXIT_AT_SECOND_SIGNAL: i32 = 130;
 
 /// Why a server does not start. Whoever started it acts on it.
 #[derive(Debug)]
@@ -68,11 +68,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen on {address}: {error}")
             }
             StartError::Audit { path, error } => {
-                write!(
-                    f,
-                    "cannot write the audit log {}: {error}",
-                    path.display()
-                )
+                write!(f, "cannot write the audit log {}: {error}", path.display())
             }
             StartError::System(error) => {
                 write!(f, "the system refused a thread or a timer: {error}")
@@ -158,13 +154,10 @@ impl Server {
             Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
             None => Tokens::none(),
         };
-        let core_count = match config.threads as usize {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            threads => threads,
-        };
+        let core_count = config.thread_count() as usize;
         let cannot_listen = |address| move |error| StartError::Listen { address, error };
-        let listeners = listener::bind_all(config.listen, core_count)
-            .map_err(cannot_listen(config.listen))?;
+        let listeners =
+            listener::bind_all(config.listen, core_count).map_err(cannot_listen(config.listen))?;
         let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
         let http_listener = match config.http {
             Some(address) => Some(http::bind(address).map_err(cannot_listen(address))?),
@@ -180,7 +173,7 @@ impl Server {
         };
         let switchboard = Switchboard::new(core_count, audit.as_ref().map(audit::Writer::audit));
         let shared = Arc::new(Shared {
-            engine: Engine::new(engine_settings(&config, core_count), switchboard),
+            engine: Engine::new(engine_settings(&config), switchboard),
             clock,
             tokens,
             metrics: Metrics::new(core_count),
@@ -260,6 +253,9 @@ pub fn run(config: Config) -> Result<(), StartError> {
         .enable_all()
         .build()
         .map_err(StartError::System)?;
+    let entered = runtime.enter();
+    let mut signals = Signals::catch().map_err(StartError::System)?;
+    drop(entered);
     let notifier = Notifier::from_environment();
     let server = Server::start(config)?;
     if let Some(address) = server.http_addr() {
@@ -267,15 +263,12 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
     notifier.ready();
-    runtime
-        .block_on(stopping::wait_for_signal())
-        .map_err(StartError::System)?;
+    runtime.block_on(signals.next());
     tracing::info!("stopping; a second signal ends it at once");
     notifier.stopping();
-    runtime.spawn(async {
-        if stopping::wait_for_signal().await.is_ok() {
-            std::process::exit(130);
-        }
+    runtime.spawn(async move {
+        signals.next().await;
+        std::process::exit(EXIT_AT_SECOND_SIGNAL);
     });
     // On another thread, so that this one can hear the second signal.
     let stopped = runtime.spawn_blocking(move || server.shutdown());
@@ -322,18 +315,12 @@ fn since_epoch() -> Duration {
         .unwrap_or_default()
 }
 
-fn engine_settings(config: &Config, core_count: usize) -> Settings {
-    let shards = match config.shards as usize {
-        0 => (core_count * SHARDS_PER_THREAD)
-            .next_power_of_two()
-            .min(256),
-        shards => shards,
-    };
+fn engine_settings(config: &Config) -> Settings {
     // Nothing is on disk: fences stay monotonic by the clock. A million a second, for two hundred years. Not only whole
     // seconds count, or a server that is back within one would issue the same fences again.
     let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
     Settings {
-        shards,
+        shards: config.shard_count() as usize,
         keys_max: config.keys_max,
         sessions_max: config.sessions_max,
         waiters_per_key_max: config.waiters_per_key_max,

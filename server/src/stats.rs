@@ -30,6 +30,15 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
         ("lost_session_ended_total".to_owned(), lost[1]),
         ("lost_forced_total".to_owned(), lost[2]),
         ("pushes_dropped_total".to_owned(), dropped),
+        ("stored_bytes".to_owned(), engine.bytes()),
+        (
+            "audit_written_total".to_owned(),
+            shared.audit().map_or(0, |audit| audit.written()),
+        ),
+        (
+            "audit_dropped_total".to_owned(),
+            shared.audit().map_or(0, |audit| audit.dropped()),
+        ),
     ];
     numbers.extend(
         totals

@@ -145,14 +145,11 @@ fn a_hot_key_that_always_comes_through_the_queue_is_remembered_once() {
         let engine = Engine::new(Settings::default(), Last::default());
         let mut seats = [open(&engine), open(&engine)];
         let key = Key::new(b"hot").unwrap();
-        let mut fence = match engine.acquire(
-            &mut seats[0],
-            &Acquire::exclusive(key, TTL_MS_MAX),
-            at(1),
-        ) {
-            Outcome::Granted(grant) => grant.fence,
-            other => panic!("{other:?}"),
-        };
+        let mut fence =
+            match engine.acquire(&mut seats[0], &Acquire::exclusive(key, TTL_MS_MAX), at(1)) {
+                Outcome::Granted(grant) => grant.fence,
+                other => panic!("{other:?}"),
+            };
         for round in 0..ROUNDS {
             // The next one stands in line behind a writer, so that readers have to wait as well.
             let [first, second] = &mut seats;

@@ -351,7 +351,11 @@ fn a_cell_in_use_is_not_evicted() {
         Word::held(fence).with_rich(),
     ] {
         cell.set_word(word);
-        assert!(!bench.table.evict(found.slot, &bench.bounds, &reclaim::pin()));
+        assert!(
+            !bench
+                .table
+                .evict(found.slot, &bench.bounds, &reclaim::pin())
+        );
         assert!(cell.word() == word);
     }
     cell.set_word(Word::free(fence));
@@ -413,7 +417,9 @@ fn there_is_never_more_than_one_cell_for_a_key() {
         let mut made = 0;
         let mut random = seed;
         for _ in 0..STEPS {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let number = (random >> 33) as usize % KEYS;
             let name = odd_name(number as u32);
             let (key, hash) = (Key::new(&name).unwrap(), table.hash_key.hash_one(&name[..]));
@@ -448,7 +454,10 @@ fn there_is_never_more_than_one_cell_for_a_key() {
             })
             .collect();
         drop(cells);
-        let made: u64 = fighters.into_iter().map(|thread| thread.join().unwrap()).sum();
+        let made: u64 = fighters
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
         assert_eq!(evicted.join().unwrap(), made, "every cell was evicted once");
     });
     assert_eq!(table.live(), 0);
@@ -477,7 +486,10 @@ fn threads_that_insert_the_same_keys_agree_on_their_cells() {
     };
     let answers: Vec<Vec<(u32, bool)>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(&insert_all)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     for number in 0..KEYS as usize {
         let slot = answers[0][number].0;

@@ -150,12 +150,24 @@ pub(crate) fn seats<const N: usize>(engine: &Locks) -> [Seat; N] {
 }
 
 /// An exclusive lock for `ttl_ms`, now or never.
-pub(crate) fn acquire(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
+pub(crate) fn acquire(
+    engine: &Locks,
+    seat: &mut Seat,
+    name: &str,
+    ttl_ms: u64,
+    now: Tick,
+) -> Outcome {
     engine.acquire(seat, &Acquire::exclusive(key(name), ttl_ms), now)
 }
 
 /// A shared lock for `ttl_ms`, now or never.
-pub(crate) fn share(engine: &Locks, seat: &mut Seat, name: &str, ttl_ms: u64, now: Tick) -> Outcome {
+pub(crate) fn share(
+    engine: &Locks,
+    seat: &mut Seat,
+    name: &str,
+    ttl_ms: u64,
+    now: Tick,
+) -> Outcome {
     engine.acquire(seat, &Acquire::shared(key(name), ttl_ms), now)
 }
 

@@ -134,7 +134,10 @@ fn a_new_grant_with_a_shorter_lease_than_the_wheel_is_armed_for_expires_on_time(
     assert_eq!(engine.host().take(), []);
     advance(&engine, at(53));
     let events = engine.host().take();
-    assert!(matches!(events[..], [Event::Lost { late_ms: 0, .. }]), "{events:?}");
+    assert!(
+        matches!(events[..], [Event::Lost { late_ms: 0, .. }]),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -313,7 +316,10 @@ fn a_shared_lock_of_a_session_kept_alive_does_not_keep_the_wheel_busy() {
     };
     granted(engine.acquire(&mut a, &request, at(0)));
     advance(&engine, at(1));
-    assert_eq!(engine.keep_alive(session, 100_000, at(50)), Some(at(100_050)));
+    assert_eq!(
+        engine.keep_alive(session, 100_000, at(50)),
+        Some(at(100_050))
+    );
     let mut steps = 0;
     for now in 100..10_000 {
         let mut left = 1000;
@@ -323,7 +329,10 @@ fn a_shared_lock_of_a_session_kept_alive_does_not_keep_the_wheel_busy() {
     assert!(steps < 50, "{steps} steps for one lock that did not change");
     assert_eq!(engine.query(key("k"), at(10_000)).unwrap().holders.len(), 1);
     advance(&engine, at(100_049));
-    assert_eq!(engine.query(key("k"), at(100_049)).unwrap().holders.len(), 1);
+    assert_eq!(
+        engine.query(key("k"), at(100_049)).unwrap().holders.len(),
+        1
+    );
 }
 
 #[test]

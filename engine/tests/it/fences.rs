@@ -113,7 +113,10 @@ fn at_the_ceiling_nothing_is_granted_and_above_it_again() {
         give_back(&engine, &mut a, "k", grant.fence, at(0));
     }
     let before = engine.query(key("k"), at(1));
-    assert_eq!(acquire(&engine, &mut a, "k", 100, at(1)), Outcome::AtCeiling);
+    assert_eq!(
+        acquire(&engine, &mut a, "k", 100, at(1)),
+        Outcome::AtCeiling
+    );
     assert_eq!(share(&engine, &mut a, "k", 100, at(1)), Outcome::AtCeiling);
     assert_eq!(engine.query(key("k"), at(1)), before);
     // Every key has its own count.
@@ -124,7 +127,10 @@ fn at_the_ceiling_nothing_is_granted_and_above_it_again() {
     let grant = take(&engine, &mut a, "k", 100, at(2));
     assert_eq!(grant.fence, fence(14));
     give_back(&engine, &mut a, "k", grant.fence, at(2));
-    assert_eq!(acquire(&engine, &mut a, "k", 100, at(3)), Outcome::AtCeiling);
+    assert_eq!(
+        acquire(&engine, &mut a, "k", 100, at(3)),
+        Outcome::AtCeiling
+    );
 }
 
 #[test]
@@ -176,7 +182,10 @@ fn those_who_wait_at_the_ceiling_are_served_in_order_when_it_rises() {
     assert_eq!(engine.waiters(), 4);
     // Whoever will not wait is told the truth: nobody holds it, there are no fences.
     let mut other = seat(&engine);
-    assert_eq!(acquire(&engine, &mut other, "k", 100, at(1)), Outcome::AtCeiling);
+    assert_eq!(
+        acquire(&engine, &mut other, "k", 100, at(1)),
+        Outcome::AtCeiling
+    );
     assert_eq!(engine.query(key("k"), at(1)).unwrap().holders, []);
 
     engine.raise_ceiling(0, fence(12), at(500));
@@ -224,7 +233,12 @@ fn many_keys_wait_at_the_ceiling_and_all_are_served() {
         queued(engine.acquire_or_wait(&mut a, &request, LONG_MS, waiter, at(0)));
     }
     engine.raise_ceiling(0, fence(11), at(1));
-    let mut served: Vec<u64> = engine.host().take_grants().into_iter().map(|(w, _)| w).collect();
+    let mut served: Vec<u64> = engine
+        .host()
+        .take_grants()
+        .into_iter()
+        .map(|(w, _)| w)
+        .collect();
     served.sort_unstable();
     assert_eq!(served, (0..100).collect::<Vec<_>>());
 }
@@ -242,7 +256,10 @@ fn a_holder_at_the_ceiling_renews_reenters_and_downgrades_without_a_fence() {
         reentrant: true,
         ..Acquire::exclusive(key("k"), 100)
     };
-    assert_eq!(granted(engine.acquire(&mut a, &request, at(2))).fence, grant.fence);
+    assert_eq!(
+        granted(engine.acquire(&mut a, &request, at(2))).fence,
+        grant.fence
+    );
     assert_eq!(
         engine.downgrade(&a, key("k"), grant.fence, at(3)),
         engine::Downgrade::Downgraded
@@ -297,7 +314,10 @@ fn fences_end_at_two_to_the_53_and_do_not_overflow() {
             advance(&engine, at(now));
         }
         assert_eq!(engine.keys(), 0);
-        assert_eq!(acquire(&engine, &mut a, "k", 10, at(now)), Outcome::AtCeiling);
+        assert_eq!(
+            acquire(&engine, &mut a, "k", 10, at(now)),
+            Outcome::AtCeiling
+        );
         assert_eq!(share(&engine, &mut a, "l", 10, at(now)), Outcome::AtCeiling);
     }
 }

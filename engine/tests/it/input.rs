@@ -311,7 +311,10 @@ fn at_the_end_of_time_leases_end_and_nothing_wraps_round() {
         span: Span::Session,
         ..Acquire::exclusive(key("b"), 1)
     };
-    assert_eq!(granted(engine.acquire(&mut a, &bound, before(500))).until, max);
+    assert_eq!(
+        granted(engine.acquire(&mut a, &bound, before(500))).until,
+        max
+    );
     wait(&engine, &mut b, "k", TTL_MS_MAX, 1, before(400));
     assert_eq!(
         engine.renew(&a, key("k"), grant.fence, TTL_MS_MAX, before(300)),
@@ -328,9 +331,14 @@ fn at_the_end_of_time_leases_end_and_nothing_wraps_round() {
     for _ in 0..5 {
         advance(&engine, max);
     }
-    assert_eq!(acquire(&engine, &mut c, "k", 10, max), Outcome::SessionEnded);
+    assert_eq!(
+        acquire(&engine, &mut c, "k", 10, max),
+        Outcome::SessionEnded
+    );
     let lost = engine.host().take();
-    let losses = lost.iter().filter(|event| matches!(event, Event::Lost { .. }));
+    let losses = lost
+        .iter()
+        .filter(|event| matches!(event, Event::Lost { .. }));
     assert_eq!(losses.count(), 3, "{lost:?}");
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.keys(), 0);

@@ -5,12 +5,7 @@ use engine::{Acquire, Cursor, Key, KeyState, Settings};
 use std::collections::BTreeMap;
 
 /// All pages, put together. Fails if a key comes twice.
-fn list_all(
-    engine: &Locks,
-    prefix: &[u8],
-    limit: usize,
-    now: u64,
-) -> BTreeMap<Vec<u8>, KeyState> {
+fn list_all(engine: &Locks, prefix: &[u8], limit: usize, now: u64) -> BTreeMap<Vec<u8>, KeyState> {
     let mut found = BTreeMap::new();
     let mut cursor = Cursor::default();
     loop {

@@ -25,7 +25,10 @@ fn keys_do_not_know_of_each_other() {
     for other in ["K", "k\0", "kk", "\0k", " k"] {
         take(&engine, &mut b, other, 100, at(0));
     }
-    assert_eq!(held(acquire(&engine, &mut b, "k", 1, at(1))).queue_length, 0);
+    assert_eq!(
+        held(acquire(&engine, &mut b, "k", 1, at(1))).queue_length,
+        0
+    );
 }
 
 #[test]
@@ -41,7 +44,10 @@ fn a_refusal_says_who_holds_the_key_since_when_until_when_and_how_many_wait() {
     assert_eq!(holder.held_ms, 30);
     assert_eq!(holder.until, at(600));
     assert!(!holder.is_session_bound);
-    assert_eq!((holder.count, holder.holders, holder.queue_length), (1, 1, 0));
+    assert_eq!(
+        (holder.count, holder.holders, holder.queue_length),
+        (1, 1, 0)
+    );
     assert_eq!(*holder.note, *b"");
 
     wait(&engine, &mut c, "k", 100, 1, at(140));

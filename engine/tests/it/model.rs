@@ -8,8 +8,8 @@
 
 use crate::common::*;
 use engine::{
-    Acquire, Cursor, Downgrade, GaveUp, Grant, Holder, Key, KeyState, Limit, Lost, Mode,
-    NotHeld, Outcome, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
+    Acquire, Cursor, Downgrade, GaveUp, Grant, Holder, Key, KeyState, Limit, Lost, Mode, NotHeld,
+    Outcome, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -503,7 +503,11 @@ impl Model {
             count: hold.count,
             holders: model.holders.len() as u32,
             queue_length: model.line.len() as u32,
-            note: if hold.note { NOTE.into() } else { Box::default() },
+            note: if hold.note {
+                NOTE.into()
+            } else {
+                Box::default()
+            },
         }
     }
 
@@ -790,9 +794,9 @@ impl Run {
             return;
         };
         let (id, ref seats) = self.clients[by];
-        let answer =
-            self.engine
-                .renew(&seats[0], self.key(key), fence(number), ttl_ms, self.now());
+        let answer = self
+            .engine
+            .renew(&seats[0], self.key(key), fence(number), ttl_ms, self.now());
         match self.model.find_hold(key, id, number) {
             Ok(position) => {
                 let hold = &mut self.model.keys[key].holders[position];

@@ -28,16 +28,27 @@ fn readers_join_readers_each_under_its_own_fence() {
     let [first, second] = &state.holders[..] else {
         panic!("{state:?}")
     };
-    assert_eq!((first.owner, second.owner), (Some(a.session()), Some(b.session())));
+    assert_eq!(
+        (first.owner, second.owner),
+        (Some(a.session()), Some(b.session()))
+    );
     assert_eq!((first.fence, second.fence), (one.fence, two.fence));
     assert_eq!((first.held_ms, second.held_ms), (20, 10));
     assert_eq!((first.until, second.until), (at(100), at(210)));
-    assert!(state.holders.iter().all(|holder| holder.mode == Mode::Shared && holder.holders == 2));
+    assert!(
+        state
+            .holders
+            .iter()
+            .all(|holder| holder.mode == Mode::Shared && holder.holders == 2)
+    );
     assert_eq!(state.fence, two.fence);
 
     // A writer is refused, and told of the first of them.
     let holder = held(acquire(&engine, &mut c, "k", 10, at(20)));
-    assert_eq!((holder.fence, holder.mode, holder.holders), (one.fence, Mode::Shared, 2));
+    assert_eq!(
+        (holder.fence, holder.mode, holder.holders),
+        (one.fence, Mode::Shared, 2)
+    );
 }
 
 #[test]
@@ -83,19 +94,46 @@ fn readers_in_line_are_let_in_together_up_to_the_next_writer() {
     let engine = locks();
     let mut line = seats::<7>(&engine);
     let first = take(&engine, &mut line[0], "k", LONG_MS, at(0));
-    for (index, is_writer) in [(1, false), (2, false), (3, false), (4, true), (5, false), (6, false)] {
+    for (index, is_writer) in [
+        (1, false),
+        (2, false),
+        (3, false),
+        (4, true),
+        (5, false),
+        (6, false),
+    ] {
         let stand = if is_writer { wait } else { wait_shared };
-        stand(&engine, &mut line[index], "k", 100, index as u64, at(index as u64));
+        stand(
+            &engine,
+            &mut line[index],
+            "k",
+            100,
+            index as u64,
+            at(index as u64),
+        );
     }
     give_back(&engine, &mut line[0], "k", first.fence, at(10));
     let group = engine.host().take_grants();
-    assert_eq!(group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(
+        group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(),
+        [1, 2, 3]
+    );
     assert!(group.is_sorted_by_key(|(_, grant)| grant.fence));
     assert!(group.iter().all(|(_, grant)| grant.until == at(110)));
 
     for &(waiter, grant) in &group {
-        assert_eq!(engine.host().take(), [], "the writer waits for the last of them");
-        give_back(&engine, &mut line[waiter as usize], "k", grant.fence, at(11));
+        assert_eq!(
+            engine.host().take(),
+            [],
+            "the writer waits for the last of them"
+        );
+        give_back(
+            &engine,
+            &mut line[waiter as usize],
+            "k",
+            grant.fence,
+            at(11),
+        );
     }
     let (waiter, writer) = engine.host().take_grant();
     assert_eq!(waiter, 4);
@@ -103,7 +141,10 @@ fn readers_in_line_are_let_in_together_up_to_the_next_writer() {
 
     give_back(&engine, &mut line[4], "k", writer.fence, at(12));
     let group = engine.host().take_grants();
-    assert_eq!(group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(), [5, 6]);
+    assert_eq!(
+        group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(),
+        [5, 6]
+    );
 }
 
 #[test]
@@ -141,7 +182,10 @@ fn a_writer_who_cancels_lets_in_the_readers_behind_it() {
     wait_shared(&engine, &mut c, "k", 100, 3, at(2));
     assert_eq!(engine.cancel(ticket, at(3)), Some(1));
     let group = engine.host().take_grants();
-    assert_eq!(group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(
+        group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(),
+        [2, 3]
+    );
 }
 
 #[test]
@@ -241,10 +285,19 @@ fn a_reader_renews_and_releases_by_its_own_fence_only() {
     let one = granted(share(&engine, &mut a, "k", 100, at(0)));
     let two = granted(share(&engine, &mut b, "k", 100, at(0)));
     let before = engine.query(key("k"), at(1));
-    assert_not_held(engine.release(&mut a, key("k"), two.fence, at(1)), NotHeld::OtherOwner);
-    assert_not_renewed(engine.renew(&a, key("k"), two.fence, 50, at(1)), NotHeld::OtherOwner);
+    assert_not_held(
+        engine.release(&mut a, key("k"), two.fence, at(1)),
+        NotHeld::OtherOwner,
+    );
+    assert_not_renewed(
+        engine.renew(&a, key("k"), two.fence, 50, at(1)),
+        NotHeld::OtherOwner,
+    );
     let never = fence(two.fence.get() + 1);
-    assert_not_held(engine.release(&mut a, key("k"), never, at(1)), NotHeld::OtherFence);
+    assert_not_held(
+        engine.release(&mut a, key("k"), never, at(1)),
+        NotHeld::OtherFence,
+    );
     assert_eq!(engine.query(key("k"), at(1)), before);
 
     assert_eq!(
@@ -255,8 +308,14 @@ fn a_reader_renews_and_releases_by_its_own_fence_only() {
     let state = engine.query(key("k"), at(149)).unwrap();
     assert_eq!(state.holders.len(), 1);
     assert_eq!(state.holders[0].fence, one.fence);
-    assert_not_renewed(engine.renew(&a, key("k"), one.fence, 100, at(150)), NotHeld::Expired);
-    assert_not_held(engine.release(&mut b, key("k"), two.fence, at(150)), NotHeld::Free);
+    assert_not_renewed(
+        engine.renew(&a, key("k"), one.fence, 100, at(150)),
+        NotHeld::Expired,
+    );
+    assert_not_held(
+        engine.release(&mut b, key("k"), two.fence, at(150)),
+        NotHeld::Free,
+    );
 }
 
 #[test]
@@ -265,7 +324,10 @@ fn a_late_release_of_a_shared_lock_says_that_it_was_late() {
     let [mut a, mut b] = seats(&engine);
     let one = granted(share(&engine, &mut a, "k", 100, at(0)));
     granted(share(&engine, &mut b, "k", 200, at(0)));
-    assert_not_held(engine.release(&mut a, key("k"), one.fence, at(100)), NotHeld::Expired);
+    assert_not_held(
+        engine.release(&mut a, key("k"), one.fence, at(100)),
+        NotHeld::Expired,
+    );
     assert_eq!(engine.query(key("k"), at(100)).unwrap().holders.len(), 1);
 }
 
@@ -366,7 +428,10 @@ fn a_reentrant_lock_counts_keeps_its_fence_and_is_free_at_zero() {
             Release::Released { count }
         );
     }
-    assert_not_held(engine.release(&mut a, key("k"), first.fence, at(2)), NotHeld::Free);
+    assert_not_held(
+        engine.release(&mut a, key("k"), first.fence, at(2)),
+        NotHeld::Free,
+    );
     let next = take(&engine, &mut b, "k", 10, at(2));
     assert!(next.fence > first.fence);
 }
@@ -510,7 +575,11 @@ fn a_reader_ready_to_wait_for_the_exclusive_lock_gets_it_once_its_own_shared_one
     let other = granted(share(&engine, &mut b, "k", LONG_MS, at(0)));
     wait(&engine, &mut a, "k", 100, 1, at(1));
     give_back(&engine, &mut b, "k", other.fence, at(2));
-    assert_eq!(engine.host().take(), [], "its own shared lock is in its way");
+    assert_eq!(
+        engine.host().take(),
+        [],
+        "its own shared lock is in its way"
+    );
     give_back(&engine, &mut a, "k", mine.fence, at(3));
     let (_, grant) = engine.host().take_grant();
     assert!(grant.fence > other.fence.max(mine.fence));
@@ -525,9 +594,15 @@ fn a_downgrade_keeps_the_fence_and_lets_in_the_readers_at_the_front() {
     wait_shared(&engine, &mut c, "k", 100, 2, at(1));
     wait(&engine, &mut writer, "k", 100, 3, at(1));
     wait_shared(&engine, &mut late, "k", 100, 4, at(1));
-    assert_eq!(engine.downgrade(&a, key("k"), first.fence, at(2)), Downgrade::Downgraded);
+    assert_eq!(
+        engine.downgrade(&a, key("k"), first.fence, at(2)),
+        Downgrade::Downgraded
+    );
     let group = engine.host().take_grants();
-    assert_eq!(group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(
+        group.iter().map(|&(waiter, _)| waiter).collect::<Vec<_>>(),
+        [1, 2]
+    );
     let state = engine.query(key("k"), at(2)).unwrap();
     assert_eq!(state.holders.len(), 3);
     assert_eq!(state.holders[0].fence, first.fence);
@@ -538,7 +613,10 @@ fn a_downgrade_keeps_the_fence_and_lets_in_the_readers_at_the_front() {
         Renewal::Renewed { until: at(503) }
     );
     // Again: nothing to do.
-    assert_eq!(engine.downgrade(&a, key("k"), first.fence, at(3)), Downgrade::Downgraded);
+    assert_eq!(
+        engine.downgrade(&a, key("k"), first.fence, at(3)),
+        Downgrade::Downgraded
+    );
     // And there is no way back up.
     assert!(matches!(
         engine.acquire(&mut a, &reentrant("k", 100), at(4)),
@@ -553,7 +631,10 @@ fn a_downgrade_keeps_the_count_of_a_reentrant_lock() {
     let mut a = seat(&engine);
     let first = granted(engine.acquire(&mut a, &reentrant("k", 100), at(0)));
     granted(engine.acquire(&mut a, &reentrant("k", 100), at(0)));
-    assert_eq!(engine.downgrade(&a, key("k"), first.fence, at(1)), Downgrade::Downgraded);
+    assert_eq!(
+        engine.downgrade(&a, key("k"), first.fence, at(1)),
+        Downgrade::Downgraded
+    );
     assert_eq!(
         engine.release(&mut a, key("k"), first.fence, at(2)),
         Release::Released { count: 1 }
@@ -572,8 +653,14 @@ fn only_the_holder_downgrades_and_only_in_time() {
     let grant = take(&engine, &mut a, "k", 100, at(0));
     let before = engine.query(key("k"), at(1));
     let downgrade = |seat, number| engine.downgrade(seat, key("k"), fence(number), at(1));
-    assert_eq!(downgrade(&b, grant.fence.get()), Downgrade::NotHeld(NotHeld::OtherOwner));
-    assert_eq!(downgrade(&a, grant.fence.get() + 1), Downgrade::NotHeld(NotHeld::OtherFence));
+    assert_eq!(
+        downgrade(&b, grant.fence.get()),
+        Downgrade::NotHeld(NotHeld::OtherOwner)
+    );
+    assert_eq!(
+        downgrade(&a, grant.fence.get() + 1),
+        Downgrade::NotHeld(NotHeld::OtherFence)
+    );
     assert_eq!(engine.query(key("k"), at(1)), before);
     assert_eq!(
         engine.downgrade(&a, key("k"), grant.fence, at(100)),
@@ -609,12 +696,18 @@ fn a_note_is_kept_with_the_grant_and_shown_to_whoever_asks() {
         };
         let grant = granted(engine.acquire(&mut a, &request, at(0)));
         assert_eq!(*held(acquire(&engine, &mut b, "k", 10, at(1))).note, *note);
-        assert_eq!(*engine.query(key("k"), at(1)).unwrap().holders[0].note, *note);
+        assert_eq!(
+            *engine.query(key("k"), at(1)).unwrap().holders[0].note,
+            *note
+        );
         assert_eq!(
             engine.renew(&a, key("k"), grant.fence, 200, at(1)),
             Renewal::Renewed { until: at(201) }
         );
-        assert_eq!(*engine.query(key("k"), at(2)).unwrap().holders[0].note, *note);
+        assert_eq!(
+            *engine.query(key("k"), at(2)).unwrap().holders[0].note,
+            *note
+        );
         give_back(&engine, &mut a, "k", grant.fence, at(2));
         let plain = take(&engine, &mut b, "k", 10, at(2));
         assert_eq!(*held(acquire(&engine, &mut a, "k", 10, at(3))).note, *b"");

@@ -412,7 +412,10 @@ fn a_waiter_who_is_not_there_any_more_strands_nothing() {
     };
     assert_eq!(engine.query(key("k"), at(3)).unwrap().holders, []);
     let next = take(&engine, &mut holder, "k", 10, at(4));
-    assert!(next.fence > four.fence, "a declined fence is not used again");
+    assert!(
+        next.fence > four.fence,
+        "a declined fence is not used again"
+    );
 }
 
 #[test]

@@ -93,7 +93,10 @@ fn an_ended_session_gets_and_keeps_nothing() {
     assert!(!engine.end_session(a.session()), "ended once");
     assert!(!engine.is_open(a.session(), at(1)));
 
-    assert_eq!(acquire(&engine, &mut a, "l", 10, at(1)), Outcome::SessionEnded);
+    assert_eq!(
+        acquire(&engine, &mut a, "l", 10, at(1)),
+        Outcome::SessionEnded
+    );
     let request = Acquire::exclusive(key("l"), 10);
     assert_eq!(
         engine.acquire_or_wait(&mut a, &request, 10, 1, at(1)),
@@ -168,7 +171,11 @@ fn ten_thousand_locks_of_one_session_go_with_it() {
         match i % 3 {
             0 => drop(take(&engine, &mut a, &name, LONG_MS, at(0))),
             1 => drop(granted(share(&engine, &mut a, &name, LONG_MS, at(0)))),
-            _ => drop(granted(engine.acquire(&mut a, &session_bound(&name), at(0)))),
+            _ => drop(granted(engine.acquire(
+                &mut a,
+                &session_bound(&name),
+                at(0),
+            ))),
         }
     }
     // Those of somebody else stay.
@@ -216,7 +223,10 @@ fn a_keep_alive_extends_all_session_bound_locks_in_one_step() {
             },
             ..session_bound(&name)
         };
-        assert_eq!(granted(engine.acquire(&mut a, &request, at(0))).until, at(100));
+        assert_eq!(
+            granted(engine.acquire(&mut a, &request, at(0))).until,
+            at(100)
+        );
         names.push(name);
     }
     let mut now = 0;
@@ -283,7 +293,10 @@ fn a_waiter_may_ask_for_a_lock_as_long_as_its_session() {
     queued(engine.acquire_or_wait(&mut b, &session_bound("k"), 500, 1, at(1)));
     give_back(&engine, &mut a, "k", first.fence, at(2));
     assert_eq!(engine.host().take_grant().1.until, at(1000));
-    assert_eq!(engine.keep_alive(b.session(), 1000, at(900)), Some(at(1900)));
+    assert_eq!(
+        engine.keep_alive(b.session(), 1000, at(900)),
+        Some(at(1900))
+    );
     advance(&engine, at(1899));
     assert_eq!(engine.host().take(), []);
     advance(&engine, at(1900));
@@ -463,7 +476,10 @@ fn a_session_opened_for_no_time_at_all_is_over_at_once() {
     let engine = locks();
     let mut a = Seat::new(engine.open_session(0, at(5)).unwrap());
     assert!(!engine.is_open(a.session(), at(5)));
-    assert_eq!(acquire(&engine, &mut a, "k", 10, at(5)), Outcome::SessionEnded);
+    assert_eq!(
+        acquire(&engine, &mut a, "k", 10, at(5)),
+        Outcome::SessionEnded
+    );
     advance(&engine, at(5));
     assert_eq!(engine.host().take(), [Event::SessionEnded(a.session())]);
 }

@@ -182,9 +182,7 @@ impl<S: Sink> Pen<'_, S> {
             }
             Err(error) => {
                 if !self.is_failing {
-                    tracing::error!(
-                        "the audit log cannot be written, events are dropped: {error}"
-                    );
+                    tracing::error!("the audit log cannot be written, events are dropped: {error}");
                 }
                 self.is_failing = true;
                 // A line that told of others may be among those lost: tell it again.

@@ -7,10 +7,10 @@ use super::text::{escaped, time};
 use super::view;
 use clap::Args;
 use fencepost::{Client, Contention, Guard, LockError, Loss};
-use protocol::Fence;
+use protocol::{Fence, limits};
 use rustix::process::Signal;
 use serde::Serialize;
-use server::config::parse_time;
+use server::config::{parse_time, show_time};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -27,10 +27,10 @@ pub(super) struct LockArgs {
     /// The key to lock
     key: OsString,
     /// How long the lock outlives this program if it is killed or cut off; it is renewed well before
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_ttl, default_value = "30s")]
     ttl: Duration,
     /// How long to wait for the lock; 0 does not wait
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10s")]
     wait: Duration,
     /// Share the lock with others who ask for it shared
     #[arg(long)]
@@ -67,6 +67,26 @@ Examples:
 
 Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
 was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`.";
+
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    parse_time_within(text, Duration::from_millis(1), limits::TTL_MS_MAX)
+}
+
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    parse_time_within(text, Duration::ZERO, limits::WAIT_MS_MAX)
+}
+
+fn parse_time_within(text: &str, min: Duration, ms_max: u32) -> Result<Duration, String> {
+    let max = Duration::from_millis(ms_max.into());
+    match parse_time(text)? {
+        time if (min..=max).contains(&time) => Ok(time),
+        _ => Err(format!(
+            "{} to {} are allowed",
+            show_time(min),
+            show_time(max)
+        )),
+    }
+}
 
 impl LockArgs {
     fn key(&self) -> view::Key {

@@ -17,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use flags::ServeArgs;
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 const ABOUT: &str =
@@ -149,7 +150,28 @@ fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
             failure::print(&text)?;
             Ok(ExitCode::SUCCESS)
         }
-        _ => Err(Failure::usage(one_line(&text))),
+        _ => {
+            let command = std::env::args_os().nth(1);
+            let command = command.as_deref().and_then(OsStr::to_str);
+            let advice = advice(command, error.kind());
+            Err(Failure::usage(format_args!(
+                "{}; {advice}",
+                one_line(&text)
+            )))
+        }
+    }
+}
+
+/// What to do about a mistake in the use of this command.
+fn advice(command: Option<&str>, kind: ErrorKind) -> String {
+    let known = command.filter(|name| Cli::command().find_subcommand(name).is_some());
+    match (known, kind) {
+        // The mistake that everybody makes once.
+        (Some("lock"), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument) => {
+            "write it like `fencepost lock KEY --wait 10s -- COMMAND ARGUMENTS`".to_owned()
+        }
+        (Some(name), _) => format!("see `fencepost {name} --help`"),
+        (None, _) => "see `fencepost --help`".to_owned(),
     }
 }
 
@@ -160,8 +182,7 @@ fn one_line(text: &str) -> String {
     });
     let gist: Vec<&str> = gist.filter(|line| !line.is_empty()).collect();
     let gist = gist.join(" ").replace(" tip:", "; tip:");
-    let gist = gist.strip_prefix("error: ").unwrap_or(&gist);
-    format!("{gist}; see `fencepost --help`")
+    gist.strip_prefix("error: ").unwrap_or(&gist).to_owned()
 }
 
 #[cfg(test)]
@@ -174,6 +195,15 @@ mod tests {
     }
 
     #[test]
+    fn advice_fits_the_command() {
+        let kind = ErrorKind::UnknownArgument;
+        assert!(advice(Some("lock"), kind).contains("lock KEY --wait 10s -- "));
+        assert_eq!(advice(Some("list"), kind), "see `fencepost list --help`");
+        assert_eq!(advice(Some("--listen"), kind), "see `fencepost --help`");
+        assert_eq!(advice(None, kind), "see `fencepost --help`");
+    }
+
+    #[test]
     fn mistakes_are_one_line() {
         let mistakes: &[&[&str]] = &[
             &["--lissten", "127.0.0.1:1"],
@@ -182,6 +212,8 @@ mod tests {
             &["lock"],
             &["lock", "key"],
             &["lock", "key", "--ttl", "5", "--", "true"],
+            &["lock", "key", "--ttl", "2d", "--", "true"],
+            &["lock", "key", "--wait", "2d", "--", "true"],
             &["release", "key"],
             &["unlock", "key"],
         ];

@@ -70,9 +70,9 @@ impl<'a> Sheet<'a> {
         label: &str,
         values: &[(&str, u64)],
     ) -> fmt::Result {
-        let mut family =
-            self.encoder
-                .encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut family = self
+            .encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
         for (word, value) in values {
             family
                 .encode_family(&[(label, *word)])?
@@ -148,12 +148,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    pub(super) fn info(
-        &mut self,
-        name: &str,
-        help: &str,
-        labels: &[(&str, &str)],
-    ) -> fmt::Result {
+    pub(super) fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
         self.encoder
             .encode_descriptor(name, help, None, MetricType::Info)?
             .encode_info(&labels)

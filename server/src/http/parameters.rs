@@ -25,9 +25,9 @@ impl Listing {
                 "limit" | "cursor" if value.is_empty() => {}
                 "limit" => {
                     let limit = number(&value).filter(|limit| (1..=limit_max).contains(limit));
-                    listing.limit = Some(limit.ok_or_else(|| {
-                        format!("limit is a number from 1 to {limit_max}")
-                    })?);
+                    listing.limit = Some(
+                        limit.ok_or_else(|| format!("limit is a number from 1 to {limit_max}"))?,
+                    );
                 }
                 "cursor" => {
                     listing.cursor = number(&value)
@@ -83,11 +83,7 @@ mod tests {
     fn mistakes_get_a_sentence() {
         let sentence = |query| Listing::parse(query, 10).unwrap_err();
         for query in ["limit=0", "limit=11", "limit=x", "limit=-1", "limit=%2B3"] {
-            assert_eq!(
-                sentence(query),
-                "limit is a number from 1 to 10",
-                "{query}"
-            );
+            assert_eq!(sentence(query), "limit is a number from 1 to 10", "{query}");
         }
         assert!(sentence("cursor=4294967296").starts_with("cursor is what"));
         assert!(sentence("prefxi=a").contains("\"prefxi\""));

@@ -209,8 +209,7 @@ impl Batch {
                 let state = self.core.shared.engine.query(engine_key(*key), now)?;
                 let fence = engine_fence(*fence)?;
                 let mut holders = state.holders.into_iter();
-                let is_counted =
-                    holders.any(|holder| holder.fence == fence && holder.count > 1);
+                let is_counted = holders.any(|holder| holder.fence == fence && holder.count > 1);
                 is_counted.then(forgotten)
             }
             _ => None,
@@ -521,7 +520,11 @@ impl Batch {
             let is_held = engine
                 .query(engine_key(key), now)
                 .is_some_and(|state| !state.holders.is_empty());
-            let why = if is_held { NotHeld::OtherFence } else { NotHeld::Free };
+            let why = if is_held {
+                NotHeld::OtherFence
+            } else {
+                NotHeld::Free
+            };
             self.not_held(why, key, now).append(id, out);
         }
     }

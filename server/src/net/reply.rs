@@ -2,9 +2,7 @@
 
 use crate::shared::Shared;
 use engine::{Grant, Holder, KeyState, Limit, Mode, SessionId, Tick};
-use protocol::{
-    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, Reply,
-};
+use protocol::{BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, Reply};
 
 /// An error, its sentence clipped to what the wire allows.
 pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {

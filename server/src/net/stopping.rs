@@ -5,21 +5,37 @@ use protocol::{ErrorCode, Push};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 /// How often a core looks whether its last connection has gone.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Waits for SIGTERM or SIGINT.
-pub(crate) async fn wait_for_signal() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// SIGTERM and SIGINT, caught from the moment this exists: made before the server says that it is ready, so that whoever
+/// hears that may stop it at once.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Must be called inside a runtime.
+    pub(crate) fn catch() -> io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Signals {
+            terminate,
+            interrupt,
+        })
     }
-    Ok(())
+
+    /// Waits for the next of either.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Tells every connection that it is over, answers its waiters, and gives all of them the grace period to read what is

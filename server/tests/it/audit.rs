@@ -256,7 +256,10 @@ fn the_story_of_a_key_can_be_told_from_the_file() {
     let mut last_fence = 0;
     for pair in history.chunks(2) {
         let [grant, end] = pair else { panic!() };
-        assert_eq!((&grant["event"], &end["event"]), (&json!("grant"), &json!("release")));
+        assert_eq!(
+            (&grant["event"], &end["event"]),
+            (&json!("grant"), &json!("release"))
+        );
         assert_eq!(grant["fence"], end["fence"]);
         assert_eq!(grant["session_id"], end["session_id"]);
         let fence = grant["fence"].as_u64().unwrap();
@@ -271,7 +274,10 @@ fn lines_reach_the_file_while_the_server_runs() {
     let mut a = Peer::connect(server.local_addr(), "a");
     a.acquire("k", 60_000);
     let began = Instant::now();
-    while !std::fs::read_to_string(&path).unwrap().contains("\"grant\"") {
+    while !std::fs::read_to_string(&path)
+        .unwrap()
+        .contains("\"grant\"")
+    {
         assert!(began.elapsed() < PATIENCE, "no line came");
         std::thread::yield_now();
     }

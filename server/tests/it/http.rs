@@ -155,8 +155,7 @@ fn a_key_nobody_locked_is_not_found_and_one_given_back_is_free() {
     let fence = a.acquire("k", 10_000);
     assert!(a.release("k", fence));
     let free = get(&server, "/locks/k").json();
-    let expected =
-        json!({"key": "k", "last_fence": fence, "holder_count": 0, "queue_length": 0, "holders": []});
+    let expected = json!({"key": "k", "last_fence": fence, "holder_count": 0, "queue_length": 0, "holders": []});
     assert_eq!(free, expected);
 }
 
@@ -167,7 +166,11 @@ fn keys_of_any_bytes_are_found_and_shown() {
     let lease = Lease::Ttl { ttl_ms: 60_000 };
     for (bytes, path, shown) in [
         (&b"\xff\0k"[..], "/locks/%ff%00k", "\\xff\0k"),
-        ("größe 1".as_bytes(), "/locks/gr%C3%B6%C3%9Fe%201", "größe 1"),
+        (
+            "größe 1".as_bytes(),
+            "/locks/gr%C3%B6%C3%9Fe%201",
+            "größe 1",
+        ),
         (b"a+b?c#d%", "/locks/a+b%3fc%23d%25", "a+b?c#d%"),
     ] {
         let key = protocol::Key::new(bytes).expect("a key");

@@ -12,4 +12,5 @@ mod repeats;
 mod sessions;
 mod stopping;
 mod stress;
+mod system;
 mod waiting;

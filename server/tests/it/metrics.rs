@@ -74,7 +74,10 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 
 fn check(name: &str, family: &Family) {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    assert!(name.starts_with("fencepost_") && name.chars().all(is_word), "{name}");
+    assert!(
+        name.starts_with("fencepost_") && name.chars().all(is_word),
+        "{name}"
+    );
     assert!(family.help.len() > 5, "{name} needs more help than that");
     assert!(!family.samples.is_empty(), "{name} has no samples");
     if let Some(unit) = &family.unit {
@@ -202,7 +205,9 @@ fn the_page_of_an_idle_server_is_complete_and_well_formed() {
         .flat_map(|family| &family.samples)
         .flat_map(|(_, labels, _)| labels.keys().map(String::as_str))
         .collect();
-    let known = ["bound", "ended", "le", "protocol", "reason", "shard", "version"];
+    let known = [
+        "bound", "ended", "le", "protocol", "reason", "shard", "version",
+    ];
     assert_eq!(labels, BTreeSet::from(known));
 }
 
