@@ -182,7 +182,7 @@ impl Builder {
         let client = Client::new(Arc::clone(&pool));
         let mut first = Some(
             pool.session
-                .open(&pool.settings, &pool.leases, || pool.next_id())
+                .open(&pool.settings, &pool.leases, None, || pool.next_id())
                 .await?,
         );
         for index in 0..pool.lanes().len() {
@@ -191,7 +191,7 @@ impl Builder {
                 // One connection is enough to begin with; the task of this one goes on trying.
                 None => pool
                     .session
-                    .open(&pool.settings, &pool.leases, || pool.next_id())
+                    .open(&pool.settings, &pool.leases, None, || pool.next_id())
                     .await
                     .ok(),
             };

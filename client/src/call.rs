@@ -28,6 +28,8 @@ pub(crate) enum Ask {
     Release {
         key: Arc<[u8]>,
         fence: Fence,
+        /// No other guard of this client has a hold under the same fence.
+        is_last: bool,
     },
     Downgrade {
         key: Arc<[u8]>,
@@ -104,7 +106,7 @@ impl Ask {
                 fence: *fence,
                 lease: *lease,
             },
-            Self::Release { key, fence } => Request::Release {
+            Self::Release { key, fence, .. } => Request::Release {
                 key: key_of(key),
                 fence: *fence,
             },
@@ -408,6 +410,7 @@ mod tests {
         let ask = Ask::Release {
             key: Arc::from(*b"k"),
             fence: Fence::new(1).unwrap(),
+            is_last: true,
         };
         let release = Call::new(RequestId::new(1), ask, Sink::Caller(sink));
         let (sink, other_answer) = oneshot::channel();
@@ -425,7 +428,8 @@ mod tests {
         assert_eq!(
             class(Ask::Release {
                 key: Arc::clone(&key),
-                fence
+                fence,
+                is_last: true
             }),
             Class::Urgent
         );

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout};
 
 /// A client of one Fencepost server: a session, a few connections, and any number of tasks that share them.
 ///
-/// Cloning is cheap and gives another handle to the same client. When the last handle and the last
-/// [`Guard`] are gone, the client says goodbye in the background; [`close`](Self::close) does it and waits.
+/// Cloning is cheap and gives another handle to the same client. When the last handle and the last [`Guard`] are gone,
+/// the client says goodbye in the background, if its runtime lives that long; [`close`](Self::close) does it and waits.
 ///
 /// A client keeps itself connected. While it cannot, requests wait for their
 /// [`request_timeout`](Builder::request_timeout) and then fail, and locks count as lost at their
@@ -144,7 +144,8 @@ impl Client {
     }
 
     /// Ends the session: everything it holds and waits for is freed at once, and all guards of all handles are lost.
-    /// Waits for the server to confirm it.
+    /// Waits for the server to confirm it, at most for the [`request_timeout`](Builder::request_timeout); reconnects for
+    /// that if it has to.
     ///
     /// Cancel safe: the client closes whether or not you wait.
     ///
@@ -164,13 +165,8 @@ impl Client {
             Status::Down { why, .. } => why,
             Status::Open | Status::Closed => None,
         };
-        let was_closed = pool.is_closing();
         let Some(answer) = pool.close() else {
-            return if was_closed {
-                Err(Error::Closed)
-            } else {
-                Err(Error::Disconnected { why })
-            };
+            return Err(Error::Closed);
         };
         let ended = async {
             let answer = answer.await;
@@ -182,9 +178,10 @@ impl Client {
             Ok(Ok(Ok(_))) => Err(Error::Unexpected {
                 request: "a goodbye",
             }),
-            // The connection broke before the answer came.
-            Ok(Ok(Err(Error::Closed)) | Err(_)) => Err(Error::Disconnected { why: None }),
+            // The task gave up before it had a connection or an answer.
+            Ok(Ok(Err(Error::Closed)) | Err(_)) => Err(Error::Disconnected { why }),
             Ok(Ok(Err(error))) => Err(error),
+            Err(_elapsed) if why.is_some() => Err(Error::Disconnected { why }),
             Err(_elapsed) => Err(Error::NoAnswer {
                 after: start.elapsed(),
             }),

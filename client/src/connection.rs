@@ -8,24 +8,26 @@
 use crate::call::{Ask, Call, Class, Sink};
 use crate::error::{ConnectError, Error, Loss};
 use crate::lane::{Batch, Lane, Room};
-use crate::limits::{OUT_BYTES_MAX, READ_BYTES};
+use crate::limits::{OUT_BYTES_MAX, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
 use crate::pool::Pool;
 use crate::retry::Backoff;
-use crate::session::{Bounds, Opened};
+use crate::session::{Bounds, Era, Opened};
 use crate::settle::Scope;
 use bytes::{Buf, BytesMut};
 use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 pub(crate) struct Connection {
     pool: Arc<Pool>,
     index: usize,
     in_flight: InFlight,
-    /// Sent before and to be sent again, oldest first.
+    /// To be sent before anything else, oldest first: most of it was sent before, on a connection that broke.
     backlog: VecDeque<Call>,
+    /// When the latest connection was opened.
+    era: Era,
     batch: Batch,
 }
 
@@ -44,9 +46,11 @@ enum End {
     Broken,
     /// Nothing came for too long while answers were due.
     Silent,
+    /// Another connection has resumed the session or opened a new one.
+    Superseded,
     /// The bytes made no sense.
     Garbled,
-    /// The server says that the session is over, or another connection found out.
+    /// The server says that the session is over.
     SessionOver,
     /// The client is closing.
     Left,
@@ -65,6 +69,7 @@ impl Connection {
             index,
             in_flight: InFlight::default(),
             backlog: VecDeque::new(),
+            era: Era::default(),
             batch: Batch::default(),
         }
     }
@@ -84,38 +89,51 @@ impl Connection {
                     None => return,
                 },
             };
-            let epoch = connection.epoch;
+            self.era = connection.era;
             self.lane().set_open();
             let mut has_answered = false;
             let end = self.converse(connection, &mut has_answered).await;
             self.lane().set_down(None, Instant::now());
-            self.pool.session.disconnected(epoch);
+            self.pool.session.disconnected(self.era);
             self.keep_unanswered();
-            // A server that welcomes and then hangs up must not be called again and again at full speed.
+            // A server that welcomes and then hangs up is called again soon, but not at full speed.
             if has_answered {
                 backoff.reset();
+            } else {
+                backoff.ease();
             }
             match end {
                 End::Left => return,
-                End::SessionOver => self.pool.session.end(epoch, &self.pool.leases),
-                End::Broken | End::Silent | End::Garbled => {}
+                End::SessionOver => self.pool.session.end(self.era.epoch, &self.pool.leases),
+                End::Broken | End::Silent | End::Superseded | End::Garbled => {}
             }
         }
     }
 
-    /// Tries until there is a connection; `None` when the client closes.
+    /// Tries until there is a connection; `None` when the client closes and has nothing more to say, or cannot.
     async fn open(&mut self, backoff: &mut Backoff) -> Option<Opened> {
         let pool = Arc::clone(&self.pool);
         loop {
+            let closing_since = pool.closing_since();
+            if closing_since.is_some() && !self.has_last_word() {
+                return None;
+            }
+            let unsettled = (!self.backlog.is_empty()).then_some(self.era);
             let attempt = async {
                 sleep(backoff.next()).await;
                 pool.session
-                    .open(&pool.settings, &pool.leases, || pool.next_id())
+                    .open(&pool.settings, &pool.leases, unsettled, || pool.next_id())
                     .await
             };
-            let result = tokio::select! {
-                result = attempt => result,
-                () = pool.closing() => return None,
+            let result = match closing_since {
+                None => tokio::select! {
+                    result = attempt => result,
+                    // Look again whether to go on.
+                    () = pool.closing() => continue,
+                },
+                Some(since) => timeout_at(since + pool.settings.request_timeout, attempt)
+                    .await
+                    .ok()?,
             };
             match result {
                 Ok(opened) => return Some(opened),
@@ -124,17 +142,29 @@ impl Connection {
         }
     }
 
+    /// Whether it is on this lane to end the session.
+    fn has_last_word(&self) -> bool {
+        let mut backlog = self.backlog.iter();
+        self.lane().has_goodbye() || backlog.any(|call| matches!(call.ask, Ask::Goodbye))
+    }
+
     /// There is no connection for now. What waits for it need not, if another lane has one or if waiting is in vain.
     fn not_opened(&mut self, error: ConnectError) {
         let is_permanent = error.is_permanent();
         self.lane().set_down(Some(error.clone()), Instant::now());
-        if let Some(other) = self.pool.other_open_lane(self.index) {
-            let mut calls: Vec<Call> = self.backlog.drain(..).collect();
+        if self.pool.closing_since().is_some() {
+            // Each lane has its own end.
+        } else if let Some(other) = self.pool.other_open_lane(self.index) {
+            let mut calls = Vec::new();
+            // What was sent may only be repeated once the server is done with the connection it was sent on.
+            if !self.pool.session.is_current(self.era) {
+                calls.extend(self.backlog.drain(..));
+            }
             calls.extend(self.lane().take_all());
             other.adopt(calls);
         } else if is_permanent {
-            let mut calls: Vec<Call> = self.backlog.drain(..).collect();
-            calls.extend(self.lane().take_all());
+            let mut calls = self.lane().take_all();
+            calls.extend(self.backlog.drain(..));
             for call in calls {
                 call.fail(Error::Disconnected {
                     why: Some(error.clone()),
@@ -148,7 +178,7 @@ impl Connection {
         let Opened {
             stream,
             mut input,
-            epoch,
+            era,
             life,
             bounds,
             must_reclaim,
@@ -161,8 +191,11 @@ impl Connection {
             // A `Lost` may have been on its way when the last connection broke.
             self.pool.leases.schedule_all(Instant::now());
         }
-        // When a dead connection must be noticed: early enough for a second attempt within a request's time.
-        let silence_max = self.pool.settings.request_timeout / 2;
+        // When a dead connection must be noticed: early enough for a second attempt, within a request's time and before
+        // the session ends.
+        let silence_max = (self.pool.settings.request_timeout / 2)
+            .min(life.ttl / RENEW_FRACTION)
+            .max(SILENCE_MIN);
         // Since when answers are due and nothing came.
         let mut quiet_since = Instant::now();
         // Fires at some moment before the true deadline, and is then set anew: cheaper than moving it for every batch.
@@ -174,7 +207,7 @@ impl Connection {
             if std::mem::take(&mut has_read) {
                 let scope = Scope {
                     pool: &Arc::clone(&self.pool),
-                    epoch,
+                    epoch: era.epoch,
                     life: &life,
                     now: Instant::now(),
                 };
@@ -187,12 +220,12 @@ impl Connection {
             if !self.in_flight.has_answers_due() {
                 quiet_since = Instant::now();
             }
-            let is_leaving = self.send_some(epoch, bounds, &mut out);
+            let is_leaving = self.send_some(era.epoch, bounds, &mut out);
             if is_leaving && !self.in_flight.has_answers_due() {
                 return End::Left;
             }
-            if !is_leaving && !self.pool.session.is_current(epoch) {
-                return End::SessionOver;
+            if !is_leaving && !self.pool.session.is_current(era) {
+                return End::Superseded;
             }
             input.reserve(READ_BYTES);
             tokio::select! {
@@ -256,13 +289,9 @@ impl Connection {
         let Some(call) = self.in_flight.remove(frame.request_id) else {
             return Ok(());
         };
-        match reply {
-            Ok(reply) => scope.settle(call, &reply),
-            Err(_) => {
-                let request = call.ask.name();
-                call.fail(Error::Unexpected { request });
-            }
-        }
+        // What cannot be read is as good as an answer from a later version.
+        let unknown = Reply::Unknown { kind: frame.kind };
+        scope.settle(call, &reply.unwrap_or(unknown));
         Ok(())
     }
 
@@ -334,9 +363,6 @@ impl Connection {
         match &mut call.ask {
             // The wait ended with the connection, and the session has been heard of since.
             Ask::Cancel { .. } | Ask::KeepAlive => {}
-            // The watchdog renews everything after a reconnect.
-            Ask::Renew { .. } if matches!(call.sink, Sink::Nobody) => call.fail(Error::Cancelled),
-            Ask::Goodbye => call.fail(Error::Closed),
             // If it was granted and the reply got lost, it must be found and released; it must not wait again.
             Ask::Acquire(wish) if is_abandoned && is_same_session => {
                 wish.wait_until = None;
@@ -356,9 +382,19 @@ impl Connection {
         }
     }
 
-    /// The connection is gone: what it left unanswered is for the next one.
+    /// The connection is gone: what it left unanswered is for the next one. Only the watchdog's renewals are not
+    /// repeated, because a new one counts from later.
     fn keep_unanswered(&mut self) {
-        self.backlog.extend(self.in_flight.take_all());
+        let now = Instant::now();
+        for call in self.in_flight.take_all() {
+            match (&call.ask, &call.sink, &call.lease) {
+                (Ask::Renew { .. }, Sink::Nobody, Some(lease)) => {
+                    lease.stop_renewing();
+                    self.pool.leases.schedule(lease, now);
+                }
+                _ => self.backlog.push_back(call),
+            }
+        }
         self.backlog.make_contiguous().sort_by_key(|call| call.id);
     }
 

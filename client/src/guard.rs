@@ -31,8 +31,8 @@ impl Grant {
         }
     }
 
-    /// Takes the hold off the lease. `Some`: the server has to be told, by releasing this fence.
-    fn give_back(&mut self) -> Option<Fence> {
+    /// Takes the hold off the lease. `Some`: this is what the server has to be told.
+    fn give_back(&mut self) -> Option<Ask> {
         if std::mem::replace(&mut self.is_given_back, true) {
             return None;
         }
@@ -42,23 +42,19 @@ impl Grant {
         }
         match leaving.loss {
             Some(loss) if loss.is_known_to_server() => None,
-            _ => Some(leaving.fence),
-        }
-    }
-
-    fn release_ask(&self, fence: Fence) -> Ask {
-        Ask::Release {
-            key: Arc::clone(&self.lease.key),
-            fence,
+            _ => Some(Ask::Release {
+                key: Arc::clone(&self.lease.key),
+                fence: leaving.fence,
+                is_last: leaving.is_last,
+            }),
         }
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if let Some(fence) = self.give_back() {
-            let lane = self.pool.lane_of(&self.lease.key);
-            self.pool.post(lane, self.release_ask(fence));
+        if let Some(release) = self.give_back() {
+            self.pool.post(self.pool.lane_of(&self.lease.key), release);
         }
     }
 }
@@ -297,14 +293,13 @@ impl Guard {
     /// ```
     pub async fn release(mut self) -> Result<Release, Error> {
         let before = self.lease().check(Instant::now());
-        let Some(fence) = self.grant.give_back() else {
+        let Some(release) = self.grant.give_back() else {
             let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
             return Ok(Release::AlreadyLost(loss));
         };
         let pool = &self.grant.pool;
         let lane = pool.lane_of(&self.lease().key);
-        let answer = pool.call_soon(lane, self.grant.release_ask(fence), None);
-        match (answer.await, before) {
+        match (pool.call_soon(lane, release, None).await, before) {
             // It was reported lost, so it stays lost, even if the server had not noticed yet.
             (Ok(Answer::Released | Answer::NotHeld(_)), Err(loss)) => {
                 Ok(Release::AlreadyLost(loss))

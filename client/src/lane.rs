@@ -213,6 +213,11 @@ impl Lane {
         };
     }
 
+    /// Whether the last word has been put here and not been taken.
+    pub(crate) fn has_goodbye(&self) -> bool {
+        self.queues.lock().goodbye.is_some()
+    }
+
     /// Takes what may be sent. Nothing is dropped here, so nobody's code runs under the mutex.
     pub(crate) fn take(&self, room: Room, batch: &mut Batch) {
         let mut queues = self.queues.lock();

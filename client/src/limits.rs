@@ -33,6 +33,9 @@ pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Wait before an acquire is asked again where the server grants nothing at the moment and gave no guess.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(20);
 
+/// A connection is not given up for being silent any sooner than this: every server pauses now and then.
+pub(crate) const SILENCE_MIN: Duration = Duration::from_millis(100);
+
 /// Leases are renewed when this fraction of them has passed.
 pub(crate) const RENEW_FRACTION: u32 = 3;
 /// Renewals come early by up to this part of their interval, so that locks taken together are not renewed together.
@@ -50,4 +53,4 @@ pub(crate) const MARGIN_FRACTION: u32 = 100;
 /// of request must be able to go out.
 pub(crate) const IN_FLIGHT_MIN: usize = 4;
 
-const _: () = assert!(IN_FLIGHT_MIN / 2 / 2 >= 1);
+const _: () = assert!(IN_FLIGHT_MIN / 2 * 3 / 4 >= 1);

@@ -39,7 +39,8 @@ pub(crate) struct Pool {
     /// Request ids count up over all connections and all sessions, so none comes twice in any of them.
     last_id: AtomicU64,
     key_hasher: RandomState,
-    is_closing: watch::Sender<bool>,
+    /// Since when the client is closing.
+    closing_since: watch::Sender<Option<Instant>>,
     /// Connection tasks that have not ended.
     running: watch::Sender<usize>,
 }
@@ -55,7 +56,7 @@ impl Pool {
             lanes: (0..connection_count).map(|_| Lane::new(now)).collect(),
             last_id: AtomicU64::new(0),
             key_hasher: RandomState::new(),
-            is_closing: watch::Sender::new(false),
+            closing_since: watch::Sender::new(None),
             running: watch::Sender::new(connection_count),
         }
     }
@@ -177,39 +178,44 @@ impl Pool {
 
     // ---- the end
 
-    pub(crate) fn is_closing(&self) -> bool {
-        *self.is_closing.borrow()
+    /// Since when the client is closing, if it is.
+    pub(crate) fn closing_since(&self) -> Option<Instant> {
+        *self.closing_since.borrow()
     }
 
     /// Completes when the client closes. May be dropped at any time.
     pub(crate) async fn closing(&self) {
-        let mut is_closing = self.is_closing.subscribe();
-        is_closing
-            .wait_for(|is_closing| *is_closing)
+        let mut closing_since = self.closing_since.subscribe();
+        closing_since
+            .wait_for(Option::is_some)
             .await
             .expect("the sender lives in self");
     }
 
-    /// Ends the session, if it can still be told, and all tasks. Never waits. Gives the answer to the goodbye, if one
-    /// was said.
+    /// Ends all tasks, and tells the server that the session is over: at once if there is a connection, otherwise when
+    /// one comes about within a request's time. Never waits. Gives the answer to the goodbye; `None` if the client was
+    /// closing already.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Result<Answer, Error>>> {
-        if self.is_closing.send_replace(true) {
+        let now = Instant::now();
+        let is_first = self.closing_since.send_if_modified(|since| {
+            let is_first = since.is_none();
+            since.get_or_insert(now);
+            is_first
+        });
+        if !is_first {
             return None;
         }
-        self.leases
-            .lose_all(LAST_EPOCH, Loss::Closed, Instant::now());
+        self.leases.lose_all(LAST_EPOCH, Loss::Closed, now);
         let (sink, answer) = oneshot::channel();
         let goodbye = Call::new(self.next_id(), Ask::Goodbye, Sink::Caller(sink));
-        let speaker = self.lanes.iter().position(Lane::is_open);
-        let mut goodbye = Some(goodbye);
+        let speaker = self.lanes.iter().position(Lane::is_open).unwrap_or(0);
+        self.lanes[speaker].leave(Some(goodbye));
         for (index, lane) in self.lanes.iter().enumerate() {
-            lane.leave(if Some(index) == speaker {
-                goodbye.take()
-            } else {
-                None
-            });
+            if index != speaker {
+                lane.leave(None);
+            }
         }
-        speaker.map(|_| answer)
+        Some(answer)
     }
 
     /// Completes when all connection tasks have ended. May be dropped at any time.

@@ -29,7 +29,15 @@ impl Backoff {
     pub(crate) fn reset(&mut self) {
         self.attempt_count = 0;
     }
+
+    /// It worked, but not for long: go on with short waits.
+    pub(crate) fn ease(&mut self) {
+        self.attempt_count = self.attempt_count.min(EASY_ATTEMPT_COUNT);
+    }
 }
+
+/// After so many attempts the wait is still a fraction of a second.
+const EASY_ATTEMPT_COUNT: u32 = 2;
 
 /// `full`, shortened by a random part of at most `jitter` of it.
 pub(crate) fn spread(full: Duration, jitter: f64) -> Duration {
@@ -53,6 +61,8 @@ mod tests {
             );
             full = (full * 2).min(BACKOFF_MAX);
         }
+        backoff.ease();
+        assert!(backoff.next() <= BACKOFF_FIRST * 2);
         backoff.reset();
         assert_eq!(backoff.next(), Duration::ZERO);
     }

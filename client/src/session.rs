@@ -2,8 +2,13 @@
 //!
 //! The first connection opens the session; further ones join it. After a break, the first connection to come back
 //! resumes it, the others join again. If the server no longer knows it, a new one is opened and everything that was held
-//! is lost at once: the client fails closed. A session's number in this client, its epoch, tells apart what belongs to
-//! which.
+//! is lost at once: the client fails closed.
+//!
+//! Resuming does more than joining: before its welcome, the server ends all connections that the session still has. A
+//! connection that broke for us may not have broken for the server yet, and what it still reads there must not come
+//! behind what we repeat: it would take effect a second time. So whoever has something to repeat resumes, unless somebody
+//! else has since. A connection's [`Era`] tells: which of the client's sessions it belongs to, and how often that had been
+//! resumed.
 
 use crate::error::{ConnectError, Loss};
 use crate::lease::SessionLife;
@@ -30,10 +35,18 @@ pub(crate) struct Session {
     opening: tokio::sync::Mutex<()>,
 }
 
+/// When a connection was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Era {
+    /// Counts the client's sessions. Leases of an earlier one are lost.
+    pub(crate) epoch: u64,
+    /// Counts how often the session was resumed. Connections of an earlier round are over.
+    round: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// Counts the client's sessions. Leases of an earlier one are lost.
-    epoch: u64,
+    era: Era,
     /// `None` before the first session, and after one ended until the next begins.
     current: Option<Current>,
 }
@@ -42,7 +55,7 @@ struct State {
 struct Current {
     key: SessionKey,
     life: Arc<SessionLife>,
-    /// Connections that are open in it.
+    /// Connections of the present round that are open.
     connection_count: usize,
 }
 
@@ -52,7 +65,7 @@ pub(crate) struct Opened {
     pub(crate) stream: TcpStream,
     /// What came behind the welcome.
     pub(crate) input: BytesMut,
-    pub(crate) epoch: u64,
+    pub(crate) era: Era,
     pub(crate) life: Arc<SessionLife>,
     pub(crate) bounds: Bounds,
     /// The server restarted and has forgotten who holds what: claim the locks, on this connection.
@@ -81,7 +94,7 @@ impl Bounds {
         let answered_max = (in_flight_max / 2).min(remembered_max);
         Self {
             waiting_max: in_flight_max / 2,
-            prompt_max: answered_max / 2,
+            prompt_max: answered_max * 3 / 4,
             answered_max,
         }
     }
@@ -103,16 +116,16 @@ impl Session {
         state.current.as_ref().map(|current| current.life.ttl)
     }
 
-    /// Whether this is still the session.
-    pub(crate) fn is_current(&self, epoch: u64) -> bool {
+    /// Whether connections of this era can still be used.
+    pub(crate) fn is_current(&self, era: Era) -> bool {
         let state = self.state.lock();
-        state.epoch == epoch && state.current.is_some()
+        state.era == era && state.current.is_some()
     }
 
-    /// A connection of session `epoch` is gone.
-    pub(crate) fn disconnected(&self, epoch: u64) {
+    /// A connection of this era is gone.
+    pub(crate) fn disconnected(&self, era: Era) {
         let mut state = self.state.lock();
-        if state.epoch == epoch
+        if state.era == era
             && let Some(current) = &mut state.current
         {
             current.connection_count -= 1;
@@ -122,23 +135,25 @@ impl Session {
     /// The server says that session `epoch` is over. Everything it held is lost; the next connection opens a new one.
     pub(crate) fn end(&self, epoch: u64, leases: &Leases) {
         let mut state = self.state.lock();
-        if state.epoch == epoch {
+        if state.era.epoch == epoch {
             state.current = None;
             leases.lose_all(epoch, Loss::SessionEnded, Instant::now());
         }
     }
 
-    /// Opens a connection to the first address that welcomes us. Dropping it half-way closes what was opened; a session
-    /// opened in that moment ends by itself.
+    /// Opens a connection to the first address that welcomes us. `unsettled` is the era of a broken connection from which
+    /// there is something to repeat. Dropping it half-way closes what was opened; a session opened in that moment ends by
+    /// itself.
     pub(crate) async fn open(
         &self,
         settings: &Settings,
         leases: &Leases,
+        unsettled: Option<Era>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
         let mut last = ConnectError::NoAddress;
         for address in &settings.addresses {
-            let attempt = self.open_at(address, settings, leases, &next_id);
+            let attempt = self.open_at(address, settings, leases, unsettled, &next_id);
             last = match timeout(settings.connect_timeout, attempt).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) => error,
@@ -156,6 +171,7 @@ impl Session {
         address: &str,
         settings: &Settings,
         leases: &Leases,
+        unsettled: Option<Era>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
         let unreachable = |error: io::Error| ConnectError::Unreachable {
@@ -168,7 +184,7 @@ impl Session {
         stream.set_nodelay(true).map_err(unreachable)?;
 
         let _one_at_a_time = self.opening.lock().await;
-        let opening = self.state.lock().next_opening();
+        let opening = self.state.lock().next_opening(unsettled);
         let hello = Hello {
             session_ttl_ms: settings.session_ttl_ms,
             token: Token::new(&settings.token)?,
@@ -228,6 +244,7 @@ impl Session {
         leases: &Leases,
     ) -> Welcomed {
         let mut state = self.state.lock();
+        let is_resume = matches!(opening, Opening::Resume(_));
         let is_same = match opening {
             Opening::New => false,
             Opening::Resume(key) | Opening::Join(key) => {
@@ -236,8 +253,8 @@ impl Session {
         };
         // It may have been declared over while the welcome was under way.
         if !is_same || state.current.is_none() {
-            leases.lose_all(state.epoch, Loss::SessionEnded, Instant::now());
-            state.epoch += 1;
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
+            state.era.epoch += 1;
             let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
             state.current = Some(Current {
                 key: welcome.session,
@@ -245,19 +262,26 @@ impl Session {
                 connection_count: 0,
             });
         }
-        let epoch = state.epoch;
+        if is_resume {
+            state.era.round += 1;
+        }
+        let era = state.era;
         let current = state
             .current
             .as_mut()
             .expect("opened above if there was none");
+        if is_resume {
+            // The server has ended all others.
+            current.connection_count = 0;
+        }
         current.key = welcome.session;
         current.life.kept(sent, current.life.ttl);
         current.connection_count += 1;
         Welcomed {
-            epoch,
+            era,
             life: Arc::clone(&current.life),
             bounds: Bounds::new(welcome, settings.connection_count),
-            must_reclaim: welcome.grace_ms.is_some() && matches!(opening, Opening::Resume(_)),
+            must_reclaim: welcome.grace_ms.is_some() && is_resume,
         }
     }
 
@@ -273,23 +297,25 @@ impl Session {
             .is_some_and(|current| current.key.session_id == key.session_id)
         {
             state.current = None;
-            leases.lose_all(state.epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
         }
     }
 }
 
 impl State {
-    fn next_opening(&self) -> Opening {
+    fn next_opening(&self, unsettled: Option<Era>) -> Opening {
         match &self.current {
             None => Opening::New,
-            Some(current) if current.connection_count == 0 => Opening::Resume(current.key),
+            Some(current) if current.connection_count == 0 || unsettled == Some(self.era) => {
+                Opening::Resume(current.key)
+            }
             Some(current) => Opening::Join(current.key),
         }
     }
 }
 
 struct Welcomed {
-    epoch: u64,
+    era: Era,
     life: Arc<SessionLife>,
     bounds: Bounds,
     must_reclaim: bool,
@@ -300,10 +326,13 @@ impl Welcomed {
         Opened {
             stream,
             input,
-            epoch: self.epoch,
+            era: self.era,
             life: self.life,
             bounds: self.bounds,
             must_reclaim: self.must_reclaim,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

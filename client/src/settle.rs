@@ -7,7 +7,7 @@ use crate::info::{Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::lease::{Lease, SessionLife, Terms};
 use crate::limits::RENEW_RETRY_FRACTION;
 use crate::pool::Pool;
-use protocol::{Fence, Reply};
+use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,6 +33,11 @@ impl Scope<'_> {
             }
             (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {
                 self.life.kept(sent.first, millis(*ttl_ms));
+            }
+            // Whether it was done is forgotten, and doing it again does no harm: a fence is released once.
+            (ask @ Ask::Release { is_last: true, .. }, _, reply) if is_forgotten(reply) => {
+                let again = Call::new(self.pool.next_id(), ask, call.sink);
+                self.pool.open_lane_near(0).push(again);
             }
             (ask, _, reply) => call.sink.send(owned(ask.name(), reply)),
         }
@@ -150,6 +155,16 @@ impl Scope<'_> {
             self.pool.leases.schedule(lease, due);
         }
     }
+}
+
+fn is_forgotten(reply: &Reply<'_>) -> bool {
+    matches!(
+        reply,
+        Reply::Error {
+            code: ErrorCode::FORGOTTEN,
+            ..
+        }
+    )
 }
 
 /// The answer as a caller gets it.

@@ -24,6 +24,11 @@ use crate::table::reclaim::Guard;
 use crate::tick::Tick;
 use crate::word::{Kind, Lease, Word};
 
+/// Up to so many holders of a record are all looked at whenever the key is, so that a session that has just ended is noticed
+/// at once. Of more than that the leases are looked at when one of them is due, and sessions when they are vacated: ten
+/// thousand readers must not be asked for each one who joins.
+const ASKED_ALWAYS_MAX: usize = 64;
+
 /// How a session holds a key.
 struct Hold {
     mode: Mode,
@@ -64,7 +69,9 @@ impl<H: Host> Shard<H> {
         terms: &Terms,
         wait: Option<Wait<H::Waiter>>,
     ) -> Outcome {
-        if let Some(hold) = self.hold_of(room, slot, terms.owner) {
+        // Whoever wants another shared lock beside its own just gets one.
+        let may_clash = request.reentrant || request.mode == Mode::Exclusive;
+        if may_clash && let Some(hold) = self.hold_of(room, slot, terms.owner) {
             let is_upgrade = hold.mode == Mode::Shared && request.mode == Mode::Exclusive;
             if request.reentrant && !is_upgrade {
                 if self.move_to_record(room, slot) {
@@ -161,7 +168,7 @@ impl<H: Host> Shard<H> {
                     holder.lease = holder.lease.with_deadline(terms.deadline);
                 }
                 let until = self.lease_end(holder.lease, terms.owner);
-                self.note_earliest(&mut room, slot);
+                self.note_lease_end(slot, until);
                 Renewal::Renewed { until }
             }
         };
@@ -246,13 +253,6 @@ impl<H: Host> Shard<H> {
     /// Takes a waiter out of line. `None`: it does not wait any more.
     pub(crate) fn cancel(&self, ticket: Ticket, now: Tick) -> Option<H::Waiter> {
         let mut room = self.room.lock();
-        if fault::injected(Fault::CancelUnchecked)
-            && room
-                .slot_of_wait(ticket.waiter, ticket.generation)
-                .is_none()
-        {
-            panic!("told a waiter that it was cancelled, and it holds the lock");
-        }
         let slot = room.slot_of_wait(ticket.waiter, ticket.generation)?;
         let (_, waiter) = self.remove(&mut room, ticket.waiter);
         self.settle(&mut room, slot, now);
@@ -469,10 +469,11 @@ impl<H: Host> Shard<H> {
             .holders
             .push(holder);
         cell.set_word(Word::held(fence).with_rich().with_queued());
-        self.note_earliest(room, slot);
+        let until = self.lease_end(lease, terms.owner);
+        self.note_lease_end(slot, until);
         Grant {
             fence,
-            until: self.lease_end(lease, terms.owner),
+            until,
             count: 1,
         }
     }
@@ -497,14 +498,47 @@ impl<H: Host> Shard<H> {
         let word = cell.word();
         if let Some(record) = room.record_mut(slot) {
             record.remove(fence);
-            if !record.holders.is_empty() {
-                self.note_earliest(room, slot);
-                return;
+            if record.holders.is_empty() {
+                self.end_record(room, slot, now);
             }
-            room.line_mut(slot).record = None;
-            cell.end_record(word.fence(), now);
+            return;
         }
         cell.set_word(Word::free(word.fence()).with_queued());
+    }
+
+    /// Frees a key whose record has no holders left. Its word is still ours.
+    fn end_record(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
+        let cell = self.table.cell(slot);
+        let fence = cell.word().fence();
+        room.line_mut(slot).record = None;
+        cell.end_record(fence, now);
+        cell.set_word(Word::free(fence).with_queued());
+    }
+
+    /// Takes everything away from those holders of a record for whom it `is_over`, and tells them.
+    pub(crate) fn drop_holders(
+        &self,
+        room: &mut Room<H::Waiter>,
+        slot: u32,
+        now: Tick,
+        is_over: impl Fn(&RecordHolder) -> bool,
+    ) {
+        let Some(record) = room.record_mut(slot) else {
+            return;
+        };
+        let over: Vec<RecordHolder> = record
+            .holders
+            .extract_if(.., |holder| is_over(holder))
+            .collect();
+        if record.holders.is_empty() {
+            self.end_record(room, slot, now);
+        }
+        if !over.is_empty() {
+            let key = self.table.key_of(slot);
+            for holder in over {
+                self.tell_lost(key.key(), holder.fence, &holder.seen(), now);
+            }
+        }
     }
 
     /// Takes everything away from holders whose leases or sessions are over.
@@ -515,25 +549,28 @@ impl<H: Host> Shard<H> {
             return;
         }
         if room.record(slot).is_none() {
-            if let Some(seen) = cell.seen(word)
+            // Again if the lease has changed meanwhile: one renewed by a session that has ended is still over.
+            while let Some(seen) = cell.seen(word)
                 && self.is_over(&seen, now)
-                && (seen.lease.kind() == Kind::Ended || cell.try_end_lease(seen.lease))
             {
-                cell.set_word(Word::free(word.fence()).with_queued());
-                self.tell_lost(self.table.key_of(slot).key(), word.fence(), &seen, now);
+                if seen.lease.kind() == Kind::Ended || cell.try_end_lease(seen.lease) {
+                    cell.set_word(Word::free(word.fence()).with_queued());
+                    self.tell_lost(self.table.key_of(slot).key(), word.fence(), &seen, now);
+                    return;
+                }
+                if fault::injected(Fault::RoomGivesUp) {
+                    return;
+                }
             }
             return;
         }
-        let mut over = Vec::new();
-        for holder in &room.record(slot).expect("checked above").holders {
-            let seen = holder.seen();
-            if self.is_over(&seen, now) {
-                over.push((holder.fence, seen));
-            }
+        let is_due = cell.lease().deadline() <= now;
+        let count = room.record(slot).map_or(0, |record| record.holders.len());
+        if is_due || count <= ASKED_ALWAYS_MAX {
+            self.drop_holders(room, slot, now, |holder| self.is_over(&holder.seen(), now));
         }
-        for (fence, seen) in over {
-            self.remove_hold(room, slot, fence, now);
-            self.tell_lost(self.table.key_of(slot).key(), fence, &seen, now);
+        if is_due && room.record(slot).is_some() {
+            self.note_earliest(room, slot);
         }
     }
 
@@ -548,7 +585,10 @@ impl<H: Host> Shard<H> {
         let seen = cell
             .seen(word)
             .expect("a hold that was checked is published");
-        let lease = cell.move_lease_to_record(word.fence(), seen.lease.deadline());
+        let mut lease = cell.move_lease_to_record(word.fence(), seen.lease.deadline());
+        if fault::injected(Fault::RecordKeepsWhatWasSeen) {
+            lease = seen.lease;
+        }
         let holder = RecordHolder {
             fence: word.fence(),
             owner: seen.owner,
@@ -587,7 +627,6 @@ impl<H: Host> Shard<H> {
                 .with_deadline(holder.lease.deadline().max(terms.deadline));
         }
         let until = self.lease_end(holder.lease, terms.owner);
-        self.note_earliest(room, slot);
         Outcome::Granted(Grant {
             fence,
             until,
@@ -595,11 +634,27 @@ impl<H: Host> Shard<H> {
         })
     }
 
-    /// Tells the wheel, through the cell's lease word, when the first lease of the record ends.
-    pub(crate) fn note_earliest(&self, room: &mut Room<H::Waiter>, slot: u32) {
-        let cell = self.table.cell(slot);
+    /// Finds out when the first lease of the record ends, and tells the wheel.
+    fn note_earliest(&self, room: &mut Room<H::Waiter>, slot: u32) {
         let record = room.record(slot).expect("only called with a record");
         let earliest = record.earliest(|owner| self.common.sessions.deadline(owner));
+        self.tell_wheel(slot, earliest);
+    }
+
+    /// Tells the wheel of one lease of the record that is new or has moved. The earliest that is known may belong to one that
+    /// has ended or moved away since; then the wheel looks in vain, once, and `note_earliest` puts it right.
+    fn note_lease_end(&self, slot: u32, end: Tick) {
+        let lease = self.table.cell(slot).lease();
+        let earliest = match lease.kind() {
+            Kind::Record => lease.deadline().min(end),
+            _ => end,
+        };
+        self.tell_wheel(slot, earliest);
+    }
+
+    /// Writes into the cell's lease word when the wheel is to look at its record.
+    fn tell_wheel(&self, slot: u32, earliest: Tick) {
+        let cell = self.table.cell(slot);
         cell.move_lease_to_record(cell.word().fence(), earliest);
         if cell.is_armed_after(earliest) {
             self.ask_attention(cell, slot);

@@ -1,5 +1,6 @@
 //! The engine: sends each call to its key's shard, and keeps the caller's seat.
 
+use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::home::{LAG_BUCKETS, Progress};
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
@@ -228,6 +229,7 @@ impl<H: Host> Engine<H> {
             let shard = &self.shards[ticket.cell.shard()];
             match shard.cancel(ticket, now) {
                 Some(waiter) => self.common.host.gave_up(waiter, GaveUp::SessionEnded),
+                None if fault::injected(Fault::VacateForgetsGranted) => {}
                 // It may have been granted.
                 None => shard.vacate(ticket.cell.slot(), seat.session(), now),
             }
@@ -305,13 +307,24 @@ impl<H: Host> Engine<H> {
                 // A session may end on another core while it acquires on this one. Its seat here may have been vacated
                 // already, so the grant would stand until its lease ran out.
                 if self.common.sessions.is_ended(seat.session(), now) {
-                    shard.vacate(answer.slot, seat.session(), now);
+                    if !fault::injected(Fault::RefusedGrantStands) {
+                        shard.vacate(answer.slot, seat.session(), now);
+                    }
                     return Outcome::SessionEnded;
                 }
             }
             Outcome::Queued { ticket, .. } => {
                 ticket.cell = CellRef::new(shard_number, answer.slot);
-                self.remember_wait(seat, *ticket);
+                let ticket = *ticket;
+                self.remember_wait(seat, ticket);
+                // Likewise a wait would stand in line for nothing, up to its deadline. If it is over already, its waiter has
+                // been told, and what it was granted is void.
+                if self.common.sessions.is_ended(seat.session(), now) {
+                    match shard.cancel(ticket, now) {
+                        Some(_) => return Outcome::SessionEnded,
+                        None => shard.vacate(ticket.cell.slot(), seat.session(), now),
+                    }
+                }
             }
             _ => {}
         }

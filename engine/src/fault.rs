@@ -17,22 +17,38 @@ pub enum Fault {
     ExpiryLeavesLease,
     /// Expiry, having ended the lease, frees the word whatever it has become.
     ExpiryOverwrites,
+    /// A release or renewal that comes too late is told so, whether or not the lease could be ended.
+    ExpiryUnproven,
+    /// The room leaves a lease that is over to whoever has just changed it.
+    RoomGivesUp,
+    /// A lease goes into a record as it was seen before, not as it was when it was replaced.
+    RecordKeepsWhatWasSeen,
     /// Release and renewal accept any fence.
     FenceUnchecked,
     /// A waiter stands in line without saying so in the word.
     WaiterUnannounced,
-    /// A cancellation answers yes without looking whether the waiter still waits.
+    /// A cancellation takes out whoever stands in the place now.
     CancelUnchecked,
+    /// The end of a session takes its waiters out of line, and overlooks those that have just been granted.
+    VacateForgetsGranted,
+    /// An acquire is refused because its session has ended meanwhile, and keeps what it was granted.
+    RefusedGrantStands,
+    /// A session past its deadline is ended whatever a keep-alive has made of it meanwhile.
+    SessionEndOverwrites,
     /// A hand-off does not ask whether the waiter's session still lives.
     HandoffToTheDead,
     /// Eviction raises the floor after it has let go of the cell.
     FloorAfterEviction,
     /// A reused cell starts at the word it was evicted with.
     ReuseRepeatsWord,
+    /// A slot is taken off the free list whatever has happened to the list since it was read.
+    FreeListUnversioned,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.
     CeilingUnchecked,
+    /// Those who wait for a higher ceiling are served before it is raised.
+    CeilingServesFirst,
     /// The wheel reads a lease instead of taking its place in the lease's modification order.
     ArmingReadsOnly,
     /// The wheel takes in every cell it is asked to look at, introduced or not.

@@ -162,8 +162,8 @@ impl<H: Host> Shard<H> {
         home.wheel.insert(&links, slot, at);
     }
 
-    /// Drops what is over of a record, and finds out anew when to look at it next: its sessions may have been kept alive,
-    /// which tells nobody.
+    /// Drops what is over of a record that is due, which also finds out when to look at it next: its sessions may have been
+    /// kept alive, and that tells nobody.
     fn settle_record(&self, slot: u32, now: Tick) {
         let mut room = self.room.lock();
         if !self.table.cell(slot).word().belongs_to_room() {
@@ -175,9 +175,6 @@ impl<H: Host> Shard<H> {
             }
         }
         self.settle(&mut room, slot, now);
-        if room.record(slot).is_some() {
-            self.note_earliest(&mut room, slot);
-        }
     }
 
     fn links(&self, home: &Home) -> CellLinks<'_> {

@@ -5,6 +5,7 @@
 //! not somebody has got round to freeing it. A keep-alive is a CAS on the same word, which is why it extends all of a
 //! session's locks at once: their leases only say "as long as the session".
 
+use crate::fault::{self, Fault};
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::tick::Tick;
@@ -160,6 +161,10 @@ impl Sessions {
             }
             if state.deadline() > now {
                 return false;
+            }
+            if fault::injected(Fault::SessionEndOverwrites) {
+                cell.state.swap(state.ended().bits(), Ordering::AcqRel);
+                return true;
             }
             if cell.replace(state, state.ended()) {
                 return true;

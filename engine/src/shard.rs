@@ -191,39 +191,42 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Renewal {
         let guard = reclaim::pin();
-        let Some(found) = self.table.find(key, hash, &guard) else {
-            return Renewal::NotHeld(NotHeld::Free);
-        };
-        let (cell, word) = (self.table.cell(found.slot), found.word);
         let terms = self.terms(owner, span, now);
-        if !word.is_held() {
-            return Renewal::NotHeld(NotHeld::Free);
-        }
-        match cell.seen(word) {
-            None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
-            Some(seen) if seen.lease.kind() != Kind::Record => {
-                if let Some(why) = self.why_not(word, &seen, fence, owner) {
-                    return Renewal::NotHeld(why);
-                }
-                if self.is_over(&seen, now) {
-                    self.expire(found.slot, word, &seen, key, now);
-                    return Renewal::NotHeld(NotHeld::Expired);
-                }
-                match cell.renew(fence, terms.deadline, now) {
-                    cell::Renewal::Renewed => {
-                        let until = match seen.lease.kind() {
-                            Kind::Session => self.common.sessions.deadline(owner),
-                            _ => self.watch(cell, found.slot, &terms),
-                        };
-                        return Renewal::Renewed { until };
-                    }
-                    cell::Renewal::NotHeld => return Renewal::NotHeld(NotHeld::OtherFence),
-                    cell::Renewal::Overdue => return Renewal::NotHeld(NotHeld::Expired),
-                    cell::Renewal::InRecord => {}
-                }
+        loop {
+            let Some(found) = self.table.find(key, hash, &guard) else {
+                return Renewal::NotHeld(NotHeld::Free);
+            };
+            let (cell, word) = (self.table.cell(found.slot), found.word);
+            if !word.is_held() {
+                return Renewal::NotHeld(NotHeld::Free);
             }
-            // In a record, or just being handed over: the room knows.
-            _ => {}
+            let seen = match cell.seen(word) {
+                None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
+                Some(seen) if seen.lease.kind() != Kind::Record => seen,
+                // In a record, or just being handed over: the room knows.
+                _ => break,
+            };
+            if let Some(why) = self.why_not(word, &seen, fence, owner) {
+                return Renewal::NotHeld(why);
+            }
+            if self.is_over(&seen, now) {
+                if !self.expire(found.slot, word, &seen, key, now) {
+                    continue;
+                }
+                return Renewal::NotHeld(NotHeld::Expired);
+            }
+            match cell.renew(fence, terms.deadline, now) {
+                cell::Renewal::Renewed => {
+                    let until = match seen.lease.kind() {
+                        Kind::Session => self.common.sessions.deadline(owner),
+                        _ => self.watch(cell, found.slot, &terms),
+                    };
+                    return Renewal::Renewed { until };
+                }
+                cell::Renewal::NotHeld => return Renewal::NotHeld(NotHeld::OtherFence),
+                cell::Renewal::Overdue => return Renewal::NotHeld(NotHeld::Expired),
+                cell::Renewal::InRecord => break,
+            }
         }
         self.renew_contended(key, hash, fence, &terms, &guard)
     }
@@ -265,7 +268,9 @@ impl<H: Host> Shard<H> {
                 return not_held(why, slot);
             }
             if self.is_over(&seen, now) {
-                self.expire_plain(cell, word, &seen, key, now);
+                if !self.expire(slot, word, &seen, key, now) {
+                    continue;
+                }
                 return not_held(NotHeld::Expired, slot);
             }
             if cell.try_free(word) {
@@ -292,9 +297,9 @@ impl<H: Host> Shard<H> {
             let cell = self.table.cell(slot);
             let word = cell.word();
             if word.belongs_to_room() {
-                // Tidying up drops every holder whose session has ended, this one among them.
                 let mut room = self.room.lock();
                 if cell.word().belongs_to_room() {
+                    self.drop_holders(&mut room, slot, now, |holder| holder.owner == owner);
                     self.settle(&mut room, slot, now);
                     return;
                 }
@@ -331,12 +336,17 @@ impl<H: Host> Shard<H> {
 
     /// Allows fences up to `to`, and serves whoever was waiting for them.
     pub(crate) fn raise_ceiling(&self, to: Fence, now: Tick) {
-        self.bounds.raise_ceiling(to);
+        if !fault::injected(Fault::CeilingServesFirst) {
+            self.bounds.raise_ceiling(to);
+        }
         let mut room = self.room.lock();
         for slot in room.take_starved() {
             if self.table.cell(slot).word().belongs_to_room() {
                 self.settle(&mut room, slot, now);
             }
+        }
+        if fault::injected(Fault::CeilingServesFirst) {
+            self.bounds.raise_ceiling(to);
         }
     }
 
@@ -399,24 +409,39 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// As `expire_plain`, for a word that may have waiters.
-    pub(crate) fn expire(&self, slot: u32, word: Word, seen: &Seen, key: Key<'_>, now: Tick) {
+    /// As `expire_plain`, for a word that may have waiters. `false`: the grant stands, because another thread of its session
+    /// renewed it at the last moment. Look again: an answer that says "expired" must not leave it held.
+    pub(crate) fn expire(
+        &self,
+        slot: u32,
+        word: Word,
+        seen: &Seen,
+        key: Key<'_>,
+        now: Tick,
+    ) -> bool {
         let cell = self.table.cell(slot);
         if word.is_plain_held() {
             self.expire_plain(cell, word, seen, key, now);
-            if !cell.word().belongs_to_room() {
-                return;
+        }
+        // Waiters may have come between, or have been there before.
+        if cell.word().belongs_to_room() {
+            let mut room = self.room.lock();
+            if cell.word().belongs_to_room() {
+                self.settle(&mut room, slot, now);
             }
         }
-        let mut room = self.room.lock();
-        if cell.word().belongs_to_room() {
-            self.settle(&mut room, slot, now);
-        }
+        let left = cell.word();
+        !left.is_held() || left.fence() != word.fence() || fault::injected(Fault::ExpiryUnproven)
     }
 
     pub(crate) fn tell_lost(&self, key: Key<'_>, fence: Fence, seen: &Seen, now: Tick) {
         let deadline = seen.lease.deadline();
-        let expired = seen.lease.kind() != Kind::Session && deadline <= now;
+        // Of a lease that another core has ended it is not known whether it was a session's, whose deadline says nothing.
+        let expired = match seen.lease.kind() {
+            Kind::Session => false,
+            Kind::Ended => deadline <= now && !self.common.sessions.is_ended(seen.owner, now),
+            Kind::Timed | Kind::Record => deadline <= now,
+        };
         let why = if expired {
             Lost::Expired
         } else if self.common.sessions.is_ended(seen.owner, now) {

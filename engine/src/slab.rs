@@ -5,8 +5,8 @@
 //! Segments come zeroed from the allocator, so the part of a segment that no slot has used costs no resident memory.
 //! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use crate::fault::{self, Fault};
+use crate::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
 
 /// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
 pub(crate) trait Slot: Sized {
@@ -22,7 +22,11 @@ pub(crate) const NONE: u32 = 0;
 
 /// The first segment's size, log2. Small enough for an embedded engine of a few keys.
 const FIRST_BITS: u32 = if cfg!(loom) { 1 } else { 6 };
-const SEGMENT_COUNT: usize = 25 - FIRST_BITS as usize;
+const SEGMENT_COUNT: usize = if cfg!(loom) {
+    2
+} else {
+    25 - FIRST_BITS as usize
+};
 
 /// Slot numbers fit in 24 bits: an index entry packs one beside its tag.
 pub(crate) const SLOT_MAX: u32 = (1 << 24) - 1;
@@ -141,8 +145,9 @@ impl<T: Slot> Slab<T> {
 }
 
 fn next_head(head: u64, slot: u32) -> u64 {
+    let step = u32::from(!fault::injected(Fault::FreeListUnversioned));
     let version = (head >> 32) as u32;
-    (u64::from(version.wrapping_add(1)) << 32) | u64::from(slot)
+    (u64::from(version.wrapping_add(step)) << 32) | u64::from(slot)
 }
 
 /// Segment `s` holds `2^(FIRST_BITS + s)` slots, so a slot's segment is the position of its leading bit.

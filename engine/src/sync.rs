@@ -12,8 +12,13 @@ pub(crate) use parking_lot::Mutex;
 #[cfg(not(loom))]
 pub(crate) use crossbeam_queue::SegQueue as Queue;
 
+#[cfg(not(loom))]
+pub(crate) use std::sync::OnceLock;
+
 #[cfg(loom)]
-pub(crate) use self::modelled::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering, Queue};
+pub(crate) use self::modelled::{
+    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue,
+};
 
 #[cfg(loom)]
 mod modelled {
@@ -26,19 +31,19 @@ mod modelled {
     /// loom 0.7 decides which orders are worth trying by looking from each access back to the last one of the same atomic.
     /// A load is no reason to try an earlier load in another order, so a thread that loads before it writes hides from
     /// loom that others have loaded too, and they are never shown what it wrote (loom's issues 166 and 392). All our code
-    /// loads before it compares and swaps. So each thread that loads first touches a companion of its own, and each that
-    /// writes touches those of all threads: now a write meets every load, and loads still do not meet each other. The
-    /// companions are condition variables that nobody waits for: a touch makes loom try more and orders nothing.
+    /// loads before it compares and swaps. So each thread that loads first touches its companion, and each that writes
+    /// touches all companions: now a write meets every load, and two threads that load do not meet. The companions are
+    /// condition variables that nobody waits for: a touch makes loom try more and orders nothing.
     pub(crate) struct Announced<A> {
         atomic: A,
-        companions: [Condvar; THREADS_MAX],
+        companions: [Condvar; COMPANION_COUNT],
     }
 
-    /// As many threads as a model has, its main one included.
-    const THREADS_MAX: usize = 3;
+    /// One for each thread of a model with two. In one with three, two of them share and loom tries a little more.
+    const COMPANION_COUNT: usize = 2;
 
     loom::thread_local! {
-        /// Which companions are this thread's.
+        /// The how manieth thread of this execution it is.
         static READER: usize = NEXT_READER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
@@ -60,7 +65,7 @@ mod modelled {
         }
 
         fn for_load(&self) -> &A {
-            READER.with(|reader| self.companions[*reader].notify_one());
+            READER.with(|reader| self.companions[*reader % COMPANION_COUNT].notify_one());
             &self.atomic
         }
 
@@ -150,6 +155,31 @@ mod modelled {
 
         pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
+        }
+    }
+
+    /// std's, with the making of the value where loom can see it. `get` shows loom nothing, so that what we say elsewhere
+    /// is put to the test: whoever gets here has learnt a slot's number from somebody who knew that its segment was made.
+    pub(crate) struct OnceLock<T> {
+        value: std::sync::OnceLock<T>,
+        making: Mutex<()>,
+    }
+
+    impl<T> OnceLock<T> {
+        pub(crate) fn new() -> Self {
+            OnceLock {
+                value: std::sync::OnceLock::new(),
+                making: Mutex::new(()),
+            }
+        }
+
+        pub(crate) fn get(&self) -> Option<&T> {
+            self.value.get()
+        }
+
+        pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+            let _making = self.making.lock();
+            self.value.get_or_init(make)
         }
     }
 

@@ -77,8 +77,8 @@ const BUDGET: u32 = 100;
 pub fn small() -> Settings {
     Settings {
         shards: 1,
-        keys_max: 16,
-        sessions_max: 8,
+        keys_max: 5,
+        sessions_max: 6,
         waiters_per_key_max: 8,
         waiters_max: 8,
         shared_holders_max: 8,
@@ -175,6 +175,17 @@ impl World {
         told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// What somebody who stood in line was granted, at once or later.
+    pub fn grant_of(&self, who: &str, place: Place) -> Option<Grant> {
+        match place {
+            Place::Granted(grant) => Some(grant),
+            Place::InLine(_) => {
+                let grants = self.told().grants;
+                grants.iter().find(|(name, _)| *name == who).map(|&(_, grant)| grant)
+            }
+        }
+    }
+
     /// Who holds a key at this moment, and under which fence. For keys with one holder.
     pub fn holder(&self, name: &str, now: Tick) -> Option<(SessionId, Fence)> {
         let holder = self.state(name, now)?.holders.into_iter().next()?;
@@ -251,6 +262,11 @@ impl Client {
             "a renewal of {ttl_ms} ms was called invalid"
         );
         matches!(renewal, Renewal::Renewed { .. })
+    }
+
+    /// SCRATCH
+    pub fn raw(&self) -> &Seat {
+        &self.seat
     }
 
     /// Ends the session and frees what it has through this seat.

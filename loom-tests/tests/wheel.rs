@@ -4,7 +4,7 @@
 
 use engine::{Acquire, Fault, Lost};
 use loom::thread;
-use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released, key};
+use loom_tests::{Client, IDLE_MS, KEY, World, at, check, check_broken, is_released, key};
 
 /// The wheel looks at an idle key and puts off its next look, while the key is granted for less long than that.
 fn arming_against_grant() {
@@ -101,37 +101,31 @@ fn a_waiter_is_granted_when_the_lease_before_it_expires() {
     check(waiting_against_expiry);
 }
 
-/// The key's cell is known to the wheel and free. Long after, one thread evicts it and uses it for another key, `x`, while
-/// another, whose clock has stopped, takes and leaves the old one and asks for the wheel's attention afterwards.
-fn late_asker(world: &World) -> (thread::JoinHandle<()>, thread::JoinHandle<()>) {
+/// By then every key of the beginning is idle.
+const LATE_MS: u64 = 10 * IDLE_MS;
+
+/// The key's cell is known to the wheel and free. The thread that is started evicts it, much later, and uses it for another
+/// key, `x`. The client, whose clock has stopped, is about to take the old key for so short a time that it asks for the
+/// wheel's attention.
+fn evict_and_reuse(world: &World) -> (thread::JoinHandle<()>, Client) {
     let (mut a, mut b) = (world.client(), world.client());
     let first = a.lock(KEY, 10, at(0));
     world.advance(at(0));
     assert!(is_released(a.release(KEY, first, at(0))));
-
-    let home = thread::spawn({
-        let world = world.clone();
-        move || {
-            world.advance(at(LATE_MS));
-            b.lock("x", 10, at(LATE_MS));
-        }
+    let world = world.clone();
+    let home = thread::spawn(move || {
+        world.advance(at(LATE_MS));
+        b.lock("x", 10, at(LATE_MS));
     });
-    let asker = thread::spawn(move || {
-        // The shorter lease is why it asks.
-        a.lock(KEY, 5, at(0));
-    });
-    (home, asker)
+    (home, a)
 }
-
-/// By then every key of the beginning is idle.
-const LATE_MS: u64 = 10 * IDLE_MS;
 
 /// A cell is prepared for a new key, while the wheel is asked to look at what it was before.
 fn late_asker_against_preparation() {
     let world = World::new();
-    let (home, asker) = late_asker(&world);
-    asker.join().unwrap();
-    // Later still, so that whatever the wheel finds is idle. It asserts that what it evicts is in the index.
+    let (home, mut a) = evict_and_reuse(&world);
+    a.lock(KEY, 5, at(0));
+    // So late that whatever the wheel finds is idle. It asserts that what it evicts is in the index.
     world.advance(at(10 * LATE_MS));
     home.join().unwrap();
 }
@@ -150,8 +144,8 @@ fn a_wheel_that_takes_any_cell_is_caught() {
 /// A cell is introduced to the wheel under its new key, while it is being put into the inbox for its old one.
 fn late_asker_against_introduction() {
     let world = World::new();
-    let (home, asker) = late_asker(&world);
-    asker.join().unwrap();
+    let (home, mut a) = evict_and_reuse(&world);
+    a.lock(KEY, 5, at(0));
     home.join().unwrap();
 
     world.advance(at(LATE_MS + 10));

@@ -34,7 +34,9 @@ pub(crate) struct Core {
     seats: RefCell<HashMap<SessionId, Rc<RefCell<Seat>>>>,
     /// Sockets that somebody here still serves, those without a hello and those that are closing among them.
     pub(crate) sockets: Cell<usize>,
-    /// Those of them that are told that there are too many.
+    /// The server goes: nothing new is granted.
+    pub(crate) is_stopping: Cell<bool>,
+    /// Sockets of those who are told that there are too many.
     pub(crate) turned_away: Cell<usize>,
 }
 
@@ -54,6 +56,7 @@ impl Core {
             seats: RefCell::default(),
             sockets: Cell::new(0),
             turned_away: Cell::new(0),
+            is_stopping: Cell::new(false),
         })
     }
 

@@ -5,6 +5,7 @@
 use crate::audit::Audit;
 use crate::metrics::Durations;
 use crate::registry::Registry;
+use crossbeam_utils::CachePadded;
 use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, Tick};
 use protocol::{Lease, LostReason};
 use std::sync::Arc;
@@ -106,7 +107,8 @@ impl Post {
 pub(crate) struct Switchboard {
     pub(crate) posts: Box<[Post]>,
     pub(crate) registry: Registry,
-    pub(crate) losses: Losses,
+    /// On lines of its own: the rest here is read by every request and hardly ever written.
+    pub(crate) losses: CachePadded<Losses>,
     /// `None`, unless the settings ask for an audit log.
     pub(crate) audit: Option<Arc<Audit>>,
 }
@@ -126,7 +128,7 @@ impl Switchboard {
         Switchboard {
             posts: (0..core_count).map(|_| Post::new()).collect(),
             registry: Registry::new(),
-            losses: Losses::default(),
+            losses: CachePadded::default(),
             audit,
         }
     }

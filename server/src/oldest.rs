@@ -7,7 +7,7 @@
 
 use engine::{Cursor, Engine, Hold, Host, Tick};
 
-/// How many cells one look takes in: about ten milliseconds of the HTTP thread.
+/// How many cells one look takes in: some ten milliseconds of the HTTP thread, and of nobody else.
 const CELLS_PER_LOOK: u32 = 1 << 20;
 
 #[derive(Default)]

@@ -28,6 +28,7 @@ fn release(id: u64) -> Call {
     let ask = Ask::Release {
         key: Arc::from(*b"k"),
         fence: Fence::new(1).unwrap(),
+        is_last: true,
     };
     Call::new(RequestId::new(id), ask, Sink::Nobody)
 }

@@ -2,6 +2,7 @@
 
 mod blocking;
 mod cancelling;
+mod chaos;
 mod connecting;
 mod locking;
 mod losing;

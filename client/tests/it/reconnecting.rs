@@ -179,6 +179,37 @@ async fn a_release_that_nobody_waits_for_any_more_is_sent_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_client_dropped_during_a_break_says_goodbye_when_it_can() {
+    let (_server, proxy, client, observer) = through_proxy(2).await;
+    let session = client.session_id().unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    proxy.limit_connections(0);
+    proxy.cut();
+    drop(client);
+    drop(guard);
+    proxy.limit_connections(usize::MAX);
+    eventually_free(&observer, "k").await;
+    eventually("the end of the session", async || {
+        let sessions = observer.sessions().all().await.unwrap();
+        sessions.iter().all(|entry| entry.session_id != session)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn closing_during_a_break_waits_for_a_connection() {
+    let (_server, proxy, client, observer) = through_proxy(2).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    proxy.limit_connections(0);
+    proxy.cut();
+    let closing = tokio::spawn(client.close());
+    assert_eq!(in_time(guard.lost()).await, Loss::Closed);
+    proxy.limit_connections(usize::MAX);
+    assert_eq!(in_time(closing).await.unwrap(), Ok(()));
+    assert_eq!(observer.query("k").await.unwrap().holder_count, 0);
+}
+
+#[tokio::test]
 async fn a_loss_that_was_told_to_a_broken_connection_is_found_out() {
     let (_server, proxy, client, observer) = through_proxy(1).await;
     let guard = client.lock("k").acquire().await.unwrap();

@@ -231,6 +231,26 @@ async fn a_repeated_request_has_its_id_and_its_mark() {
 }
 
 #[tokio::test]
+async fn a_release_that_the_server_forgot_is_made_anew() {
+    let client = serve(move |heard| {
+        Some(vec![match (heard.connection, heard.request) {
+            (_, Request::Hello(_)) => welcome(1, heard.connection > 0, None),
+            (_, Request::Acquire(_)) => granted(9),
+            (0, Request::Release { .. }) => return None,
+            (_, Request::Release { .. }) if heard.is_repeated => Reply::Error {
+                code: ErrorCode::FORGOTTEN,
+                message: Message::clipped("long ago"),
+            },
+            (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
+            _ => Reply::Bye,
+        }])
+    })
+    .await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    assert_eq!(guard.release().await, Ok(fencepost::Release::Released));
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_told_apart_from_one_that_is_not_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

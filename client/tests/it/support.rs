@@ -19,6 +19,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 pub(crate) fn start_server() -> Server {
     Server::builder()
         .threads(2)
+        // A test that is over need not let its clients hear the last word.
+        .with(|config| config.shutdown_grace = Duration::ZERO)
         .start()
         .expect("an embedded server starts")
 }

@@ -12,3 +12,4 @@ mod numbers;
 mod queues;
 mod sessions;
 mod threads;
+mod zz_time;

@@ -10,9 +10,32 @@ use engine::{
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 
-/// A host whose waiters are channels. A waiter whose other end is gone has gone itself.
+/// A host whose waiters are channels.
 struct Post;
+
+/// How a waiter is reached, as long as it is there.
+#[derive(Clone)]
+struct Waiter(Arc<Mutex<Option<Sender<Told>>>>);
+
+impl Waiter {
+    fn new() -> (Waiter, Receiver<Told>) {
+        let (post, told) = mpsc::channel();
+        (Waiter(Arc::new(Mutex::new(Some(post)))), told)
+    }
+
+    /// From here on nobody is there: a lock that comes later goes on to the next. What came before is in the channel.
+    fn vanish(&self) {
+        self.0.lock().unwrap().take();
+    }
+
+    /// `false`: nobody is there.
+    fn tell(&self, what: Told) -> bool {
+        let post = self.0.lock().unwrap();
+        post.as_ref().is_some_and(|post| post.send(what).is_ok())
+    }
+}
 
 #[derive(Debug)]
 enum Told {
@@ -21,14 +44,13 @@ enum Told {
 }
 
 impl Host for Post {
-    type Waiter = Sender<Told>;
+    type Waiter = Waiter;
 
-    fn granted(&self, waiter: &Sender<Told>, grant: Grant) -> bool {
-        waiter.send(Told::Granted(grant)).is_ok()
+    fn granted(&self, waiter: &Waiter, grant: Grant) -> bool {
+        waiter.tell(Told::Granted(grant))
     }
-    fn gave_up(&self, waiter: Sender<Told>, _: GaveUp) {
-        // Nobody need be there to hear it.
-        let _ = waiter.send(Told::GaveUp);
+    fn gave_up(&self, waiter: Waiter, _: GaveUp) {
+        waiter.tell(Told::GaveUp);
     }
     fn lost(&self, _: &Loss<'_>) {}
     fn session_ended(&self, _: SessionId) {}
@@ -53,6 +75,14 @@ fn hear(told: &Receiver<Told>) -> Option<Grant> {
     match told.recv().expect("who waits is told") {
         Told::Granted(grant) => Some(grant),
         Told::GaveUp => None,
+    }
+}
+
+/// What had been said by the time one asked, for a wait that is over one way or another.
+fn heard(told: &Receiver<Told>) -> Option<Grant> {
+    match told.try_recv() {
+        Ok(Told::Granted(grant)) => Some(grant),
+        Ok(Told::GaveUp) | Err(_) => None,
     }
 }
 
@@ -100,7 +130,7 @@ fn writers_are_alone_and_readers_among_themselves() {
     let worker = |seed: u64| {
         let _running = Running {
             running: &running,
-            on_failure: &|| drop(engine.advance(at(3_000_000), 1000)),
+            on_failure: &|| advance(&engine, at(3_000_000)),
         };
         let mut dice = Dice(seed);
         let mut seat = Seat::new(engine.open_session(u64::MAX, at(0)).unwrap());
@@ -112,23 +142,28 @@ fn writers_are_alone_and_readers_among_themselves() {
                 0 => Acquire::shared(key, 1_000_000),
                 _ => Acquire::exclusive(key, 1_000_000),
             };
-            let (post, told) = mpsc::channel();
-            let grant = match engine.acquire_or_wait(&mut seat, &request, 1_000_000, post, at(1)) {
-                Outcome::Granted(grant) => Some(grant),
-                Outcome::Queued { ticket, .. } => match dice.roll(8) {
-                    // Nobody there when the lock comes.
-                    0 => None,
-                    1 => match engine.cancel(ticket, at(1)) {
-                        Some(_) => None,
-                        None => hear(&told),
+            let (waiter, told) = Waiter::new();
+            let grant =
+                match engine.acquire_or_wait(&mut seat, &request, 1_000_000, waiter.clone(), at(1))
+                {
+                    Outcome::Granted(grant) => Some(grant),
+                    Outcome::Queued { ticket, .. } => match dice.roll(8) {
+                        // Nobody there when the lock comes, unless it has come already.
+                        0 => {
+                            waiter.vanish();
+                            heard(&told)
+                        }
+                        1 => match engine.cancel(ticket, at(1)) {
+                            Some(_) => None,
+                            None => hear(&told),
+                        },
+                        _ => {
+                            told_of += 1;
+                            hear(&told)
+                        }
                     },
-                    _ => {
-                        told_of += 1;
-                        hear(&told)
-                    }
-                },
-                other => panic!("{other:?}"),
-            };
+                    other => panic!("{other:?}"),
+                };
             let Some(grant) = grant else { continue };
             assert_silent(&told);
             let fence_max = truth
@@ -281,13 +316,17 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
                 },
                 ..Acquire::exclusive(key, 1)
             };
-            let (post, told) = mpsc::channel();
+            let (waiter, told) = Waiter::new();
             let wait_ms = 1 + dice.roll(20);
-            let outcome = engine.acquire_or_wait(&mut seat, &request, wait_ms, post, world.now());
+            let outcome =
+                engine.acquire_or_wait(&mut seat, &request, wait_ms, waiter.clone(), world.now());
             let grant = match outcome {
                 Outcome::Granted(grant) => Some(grant),
                 Outcome::Queued { ticket, .. } => match dice.roll(6) {
-                    0 => None,
+                    0 => {
+                        waiter.vanish();
+                        heard(&told)
+                    }
                     1 => match engine.cancel(ticket, world.now()) {
                         Some(_) => None,
                         None => match told.try_recv() {
@@ -329,23 +368,22 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
                 );
             }
         }
-        engine.end_session(seat.session());
-        engine.vacate(&mut seat, world.now());
-        fences
+        (seat, fences)
     };
 
-    let (ended, fences) = std::thread::scope(|scope| {
+    let (ended, done) = std::thread::scope(|scope| {
         let (worker, timekeeper) = (&worker, &timekeeper);
         let time = scope.spawn(timekeeper);
         let threads: Vec<_> = (0..WORKERS)
             .map(|number| scope.spawn(move || worker(number)))
             .collect();
-        let fences: Vec<Vec<(u64, u64)>> = threads
+        let done: Vec<(Seat, Vec<(u64, u64)>)> = threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .collect();
-        (time.join().unwrap(), fences)
+        (time.join().unwrap(), done)
     });
+    let (mut seats, fences): (Vec<Seat>, Vec<Vec<(u64, u64)>>) = done.into_iter().unzip();
     assert!(ended > 0, "sessions ended under their users' hands");
     let all: usize = fences.iter().map(Vec::len).sum();
     let distinct: BTreeSet<(u64, u64)> = fences.iter().flatten().copied().collect();
@@ -356,19 +394,21 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
     for shard in 0..world.engine.shard_count() {
         world.engine.raise_ceiling(shard, Fence::MAX, at(now));
     }
-    let sessions: Vec<SessionId> = world
-        .sessions
-        .iter()
-        .map(|bits| SessionId::from_bits(bits.load(Ordering::Acquire)))
-        .collect();
-    for &session in &sessions {
-        world.engine.end_session(session);
+    for seat in &mut seats {
+        world.engine.end_session(seat.session());
+        world.engine.vacate(seat, at(now));
     }
+    assert_eq!(
+        world.engine.waiters(),
+        0,
+        "with the sessions the waits ended"
+    );
     for _ in 0..5 {
-        now += 100;
+        // A key that was bound to a session for ever is looked at after twelve days.
+        now += 13 * 86_400_000;
         advance(&world.engine, at(now));
     }
-    assert_eq!(world.engine.waiters(), 0);
+    assert_eq!(world.engine.keys(), 0);
     let mut seat = Seat::new(world.open());
     for which in 0..KEYS {
         let name = [b'k', which as u8];

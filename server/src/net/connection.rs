@@ -8,7 +8,7 @@
 use crate::core::Core;
 use crate::host::ConnectionId;
 use crate::net::dispatch::{Batch, Decided};
-use crate::net::{opening, reply};
+use crate::net::{opening, reply, stopping};
 use crate::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
 use engine::{Seat, Ticket};
@@ -30,11 +30,17 @@ use tokio::time::Instant;
 /// How much is read at once: some hundreds of requests.
 const READ_BYTES: usize = 32 * 1024;
 
+/// Whoever sends this much at once lets others on the core go first.
+const READ_BYTES_MANY: usize = READ_BYTES / 4;
+
 /// While this much waits to be written, nothing more is decided.
 const OUT_BYTES_HIGH: usize = 128 * 1024;
 
 /// An out-buffer that has grown beyond this is given back once it is empty.
 const OUT_BYTES_KEPT: usize = 64 * 1024;
+
+/// While the server stops, a connection is closed when nothing has come for so long: what was under way has arrived by then.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// How long a connection that was told goodbye may take to hear it.
 const LINGER: Duration = Duration::from_millis(500);
@@ -51,6 +57,7 @@ pub(crate) struct Connection {
     bell: Notify,
     closing: Cell<bool>,
     said_goodbye: Cell<bool>,
+    draining: Cell<bool>,
 }
 
 /// Why a connection ended.
@@ -85,6 +92,7 @@ impl Connection {
             bell: Notify::new(),
             closing: Cell::new(false),
             said_goodbye: Cell::new(false),
+            draining: Cell::new(false),
         })
     }
 
@@ -108,6 +116,12 @@ impl Connection {
     /// The client ended its session. The connection closes once all who shared it know.
     pub(crate) fn say_goodbye(&self) {
         self.said_goodbye.set(true);
+    }
+
+    /// Has what is still under way answered, and the connection closed when nothing more comes.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.bell.notify_one();
     }
 
     /// Takes a wait off the list. `false`: it is not waited for any more.
@@ -188,6 +202,7 @@ async fn converse(
                     unread.clear();
                     drop(out);
                     connection.close_with(ErrorCode::MALFORMED, &error.to_string());
+                    core.abandon_waits(connection);
                 }
             }
         }
@@ -217,7 +232,11 @@ async fn converse(
             tokio::task::yield_now().await;
             continue;
         }
-        let due = [frame_due, write_due].into_iter().flatten().min();
+        let quiet_due = connection.draining.get().then(|| Instant::now() + QUIET);
+        let due = [frame_due, write_due, quiet_due]
+            .into_iter()
+            .flatten()
+            .min();
         let may_read = waiting_bytes < out_high && !connection.closing.get();
         if may_read && unread.capacity() - unread.len() < READ_BYTES / 4 {
             unread.reserve(READ_BYTES);
@@ -230,14 +249,21 @@ async fn converse(
                     return Err(End::Closed);
                 }
                 core.metrics().bytes_in.add(read_bytes as u64);
+                if read_bytes >= READ_BYTES_MANY {
+                    // Without this a client that never stops sending has the core for a hundred batches in a row.
+                    tokio::task::yield_now().await;
+                }
             }
             () = connection.bell.notified() => {}
             writable = writer.writable(), if waiting_bytes > 0 => writable?,
             () = sleep_until(due) => {
-                return Err(End::TooSlow(match frame_due {
-                    Some(frame_due) if Some(frame_due) == due => "a frame did not complete in time",
-                    _ => "it does not read its replies",
-                }));
+                if due == frame_due {
+                    return Err(End::TooSlow("a frame did not complete in time"));
+                }
+                if due == write_due {
+                    return Err(End::TooSlow("it does not read its replies"));
+                }
+                connection.close_with(ErrorCode::SHUTTING_DOWN, stopping::MESSAGE);
             }
         }
     }

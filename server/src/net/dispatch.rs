@@ -228,6 +228,14 @@ impl Batch {
         let shared = &self.core.shared;
         let metrics = self.core.metrics();
         metrics.acquire_attempts.bump();
+        if self.core.is_stopping.get() {
+            let reason = UnavailableReason::SHUTTING_DOWN;
+            let reply = Reply::Unavailable {
+                reason,
+                retry_after_ms: 0,
+            };
+            return reply.append(id, out);
+        }
         let request = engine::Acquire {
             key: engine_key(acquire.key),
             mode: match acquire.mode {

@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::host::Mail;
 use crate::net::connection::{self, Connection};
+use crate::net::stopping;
 use crate::registry::{REMEMBERED_MAX, Session};
 use bytes::{Buf, BytesMut};
 use engine::SessionId;
@@ -178,7 +179,7 @@ async fn admit(
 }
 
 fn shutting_down() -> Refusal {
-    Refusal::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down")
+    Refusal::new(ErrorCode::SHUTTING_DOWN, stopping::MESSAGE)
 }
 
 /// The session of this key, if it lives.

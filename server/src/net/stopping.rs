@@ -38,26 +38,38 @@ impl Signals {
     }
 }
 
-/// Tells every connection that it is over, answers its waiters, and gives all of them the grace period to read what is
-/// left. What has been decided is in the out-buffers already: nothing acknowledged is lost.
+/// What a peer hears last.
+pub(crate) const MESSAGE: &str = "the server is shutting down";
+
+/// Tells every connection that it is over and answers its waiters; answers what is under way, for half of the grace period
+/// at most, except that nothing new is granted; and gives everybody the rest of it to read what is left. What has been
+/// decided is in the out-buffers already: nothing acknowledged is lost.
 pub(crate) async fn drain(core: &Rc<Core>) {
     let grace = core.shared.config.shutdown_grace;
-    let deadline = Instant::now() + grace;
+    let begin = Instant::now();
+    let shutdown = Push::Shutdown {
+        grace_ms: (grace / 2).as_millis() as u32,
+    };
+    core.is_stopping.set(true);
     for connection in core.all() {
-        connection.send(|out| {
-            Push::Shutdown {
-                grace_ms: grace.as_millis() as u32,
-            }
-            .append(out)
-        });
+        connection.send(|out| shutdown.append(out));
         core.end_waits(&connection);
     }
     // The grants that were on their way to those whose wait could not be ended.
     core.open_all();
     for connection in core.all() {
-        connection.close_with(ErrorCode::SHUTTING_DOWN, "the server is shutting down");
+        connection.drain();
     }
-    // A socket that goes while its peer is still sending is reset, and takes with it what the peer has not read.
+    wait_for_sockets(core, begin + grace / 2).await;
+    for connection in core.all() {
+        connection.close_with(ErrorCode::SHUTTING_DOWN, MESSAGE);
+    }
+    wait_for_sockets(core, begin + grace).await;
+}
+
+/// Waits until the last socket is closed. One that goes while its peer is still sending is reset, and takes with it what the
+/// peer has not read; so those that are closing count.
+async fn wait_for_sockets(core: &Core, deadline: Instant) {
     while core.sockets.get() > 0 && Instant::now() < deadline {
         tokio::time::sleep(POLL).await;
     }

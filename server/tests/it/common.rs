@@ -235,11 +235,7 @@ impl Peer {
     }
 
     /// As `reply`; `None` when the server closes first.
-    pub(crate) fn try_reply<T>(
-        &mut self,
-        id: u64,
-        look: impl FnOnce(Reply<'_>) -> T,
-    ) -> Option<T> {
+    pub(crate) fn try_reply<T>(&mut self, id: u64, look: impl FnOnce(Reply<'_>) -> T) -> Option<T> {
         if let Some(position) = self.early.iter().position(|(early, _)| *early == id) {
             let (_, bytes) = self.early.remove(position);
             return Some(look(decode(&bytes)));

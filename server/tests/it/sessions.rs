@@ -30,9 +30,8 @@ fn a_session_bound_lock_lives_as_long_as_its_session_is_kept_alive() {
     // A wait three times as long as the session's TTL, while that is kept alive, is in vain.
     let waiting = waiter.send(&acquire("k", LONG_MS, 3 * SHORT_MS));
     let timed_out = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            waiter.reply(waiting, |reply| matches!(reply, Reply::TimedOut(_)))
-        });
+        let waiting =
+            scope.spawn(|| waiter.reply(waiting, |reply| matches!(reply, Reply::TimedOut(_))));
         until("the wait is over", || {
             holder.ask(&Request::KeepAlive, |reply| match reply {
                 Reply::KeptAlive { ttl_ms } => assert!(ttl_ms <= SHORT_MS),
@@ -64,7 +63,11 @@ fn the_end_of_a_session_frees_all_its_locks_and_tells_the_connection_that_is_lef
     let mut held = Vec::new();
     for number in 0..10 {
         // Through both connections, so through both cores if they lie so.
-        let peer = if number % 2 == 0 { &mut first } else { &mut second };
+        let peer = if number % 2 == 0 {
+            &mut first
+        } else {
+            &mut second
+        };
         let key = format!("k/{number}");
         let fence = peer.acquire(&key, LONG_MS);
         held.push((key, fence));

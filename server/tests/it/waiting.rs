@@ -24,7 +24,11 @@ fn a_hundred_waiters_on_several_connections_and_both_cores_are_served_in_order()
     let mut peers = Vec::new();
     until("both cores have some of the waiters", || {
         peers.push(Peer::connect(address, "waiter"));
-        peers.len() >= 8 && server.connections_per_core().iter().all(|count| *count >= 3)
+        peers.len() >= 8
+            && server
+                .connections_per_core()
+                .iter()
+                .all(|count| *count >= 3)
     });
     let held = holder.acquire("k", LONG_MS);
     let mut in_line = Vec::new();
@@ -38,7 +42,11 @@ fn a_hundred_waiters_on_several_connections_and_both_cores_are_served_in_order()
     let mut last = held;
     for (place, (peer, id)) in in_line.into_iter().enumerate() {
         let fence = peers[peer].reply(id, granted);
-        assert_eq!(fence, last + 1, "place {place} had its turn, nobody between");
+        assert_eq!(
+            fence,
+            last + 1,
+            "place {place} had its turn, nobody between"
+        );
         assert_eq!(observer.queue_length("k"), 99 - place as u32);
         assert!(peers[peer].release("k", fence));
         last = fence;

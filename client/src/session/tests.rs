@@ -1,0 +1,172 @@
+use super::*;
+use crate::lease::tests::terms;
+use protocol::{ServerName, SessionId, SessionSecret};
+
+fn key(number: u64) -> SessionKey {
+    SessionKey {
+        session_id: SessionId::new(number),
+        secret: SessionSecret::new([3; 16]),
+    }
+}
+
+fn welcome(number: u64, is_resumed: bool) -> Welcome<'static> {
+    Welcome {
+        version: 1,
+        is_resumed,
+        session: key(number),
+        session_ttl_ms: 10_000,
+        frame_bytes_max: 4096,
+        in_flight_max: 1024,
+        remembered_max: 256,
+        server_name: ServerName::default(),
+        grace_ms: None,
+    }
+}
+
+struct World {
+    session: Session,
+    leases: Leases,
+    settings: Settings,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            session: Session::default(),
+            leases: Leases::default(),
+            settings: Settings {
+                addresses: Vec::new(),
+                name: String::new(),
+                token: Vec::new(),
+                connection_count: 2,
+                session_ttl_ms: 0,
+                connect_timeout: Duration::from_secs(1),
+                request_timeout: Duration::from_secs(1),
+                ttl: Duration::from_secs(1),
+                wait: Duration::from_secs(1),
+            },
+        }
+    }
+
+    fn next_opening(&self, unsettled: Option<Era>) -> Opening {
+        self.session.state.lock().next_opening(unsettled)
+    }
+
+    /// Opens a connection as the session would, to a server that knows session `number`.
+    fn open(&self, unsettled: Option<Era>, number: u64) -> Welcomed {
+        let opening = self.next_opening(unsettled);
+        let is_resumed = match opening {
+            Opening::New => false,
+            Opening::Resume(known) | Opening::Join(known) => known == key(number),
+        };
+        let welcome = welcome(number, is_resumed);
+        self.session.welcomed(
+            opening,
+            &welcome,
+            Instant::now(),
+            &self.settings,
+            &self.leases,
+        )
+    }
+}
+
+#[test]
+fn the_first_connection_opens_and_the_others_join() {
+    let world = World::new();
+    assert_eq!(world.next_opening(None), Opening::New);
+    let first = world.open(None, 1);
+    assert_eq!(world.next_opening(None), Opening::Join(key(1)));
+    let second = world.open(None, 1);
+    assert_eq!(first.era, second.era);
+    assert_eq!(world.session.id(), Some(1));
+}
+
+#[test]
+fn after_a_break_of_all_the_first_to_come_back_resumes() {
+    let world = World::new();
+    let (first, second) = (world.open(None, 1), world.open(None, 1));
+    world.session.disconnected(first.era);
+    assert_eq!(world.next_opening(None), Opening::Join(key(1)));
+    world.session.disconnected(second.era);
+    assert_eq!(world.next_opening(None), Opening::Resume(key(1)));
+    let back = world.open(None, 1);
+    assert_eq!(back.era.epoch, first.era.epoch, "it is the same session");
+    assert!(!world.session.is_current(first.era), "in a new round");
+    assert_eq!(world.next_opening(Some(second.era)), Opening::Join(key(1)));
+}
+
+#[test]
+fn whoever_has_something_to_repeat_resumes_unless_somebody_has_since() {
+    let world = World::new();
+    let (broken, healthy) = (world.open(None, 1), world.open(None, 1));
+    world.session.disconnected(broken.era);
+    assert_eq!(
+        world.next_opening(Some(broken.era)),
+        Opening::Resume(key(1))
+    );
+    world.open(Some(broken.era), 1);
+    // The server ended the healthy one too. What that one left unanswered is settled there, so it may simply join.
+    assert!(!world.session.is_current(healthy.era));
+    world.session.disconnected(healthy.era);
+    assert_eq!(world.next_opening(Some(healthy.era)), Opening::Join(key(1)));
+}
+
+#[test]
+fn a_server_that_opens_another_session_costs_all_leases() {
+    let world = World::new();
+    let first = world.open(None, 1);
+    let now = Instant::now();
+    let terms = terms("k", 1, Duration::from_secs(60), now);
+    let lease = world
+        .leases
+        .admit(&terms, first.era.epoch - 1, &first.life, now);
+    assert_eq!(
+        lease.loss(),
+        Some(Loss::SessionEnded),
+        "an earlier session's"
+    );
+    let lease = world
+        .leases
+        .admit(&terms, first.era.epoch, &first.life, now);
+    world.session.disconnected(first.era);
+    let second = world.open(None, 2);
+    assert_eq!(lease.loss(), Some(Loss::SessionEnded));
+    assert!(second.era > first.era);
+    assert!(!world.session.is_current(first.era));
+}
+
+#[test]
+fn a_session_that_cannot_be_joined_is_replaced() {
+    let world = World::new();
+    let first = world.open(None, 1);
+    let opening = world.next_opening(None);
+    world.session.end_of(opening, &world.leases);
+    assert!(!world.session.is_current(first.era));
+    assert_eq!(world.next_opening(None), Opening::New);
+    // The news of its end may come twice, or after the next one has begun.
+    let second = world.open(None, 2);
+    world.session.end_of(opening, &world.leases);
+    world.session.end(first.era.epoch, &world.leases);
+    assert!(world.session.is_current(second.era));
+}
+
+#[test]
+fn the_bounds_leave_room_for_releases_whatever_the_server_allows() {
+    for (in_flight_max, remembered_max) in
+        [(0, 0), (1, 1), (4096, 256), (16, 4096), (1 << 20, 1 << 20)]
+    {
+        let welcome = Welcome {
+            in_flight_max,
+            remembered_max,
+            ..welcome(1, false)
+        };
+        for connection_count in [1, 2, 64] {
+            let bounds = Bounds::new(&welcome, connection_count);
+            assert!(
+                bounds.waiting_max > 0 && bounds.prompt_max > 0,
+                "{bounds:?}"
+            );
+            assert!(bounds.answered_max > bounds.prompt_max, "{bounds:?}");
+        }
+    }
+}

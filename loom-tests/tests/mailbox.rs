@@ -1,0 +1,41 @@
+//! The mailbox: a taker that goes to sleep has either found every message or been woken for it.
+
+#![cfg(loom)]
+
+use engine::{Fault, Mailbox, Posted};
+use loom::thread;
+use loom_tests::{check, check_broken};
+use std::sync::Arc;
+
+/// A message is posted while the taker works through an earlier one and goes to sleep.
+fn post_against_take() {
+    let mailbox = Arc::new(Mailbox::new(4));
+    assert_eq!(mailbox.post(1), Posted::Wake);
+
+    let poster = thread::spawn({
+        let mailbox = mailbox.clone();
+        move || mailbox.post(2)
+    });
+    mailbox.begin();
+    let mut taken = Vec::new();
+    while let Some(message) = mailbox.take() {
+        taken.push(message);
+    }
+    let posted = poster.join().unwrap();
+
+    assert!(
+        taken == [1, 2] || posted == Posted::Wake,
+        "the taker sleeps and {taken:?} is all it has"
+    );
+}
+
+#[test]
+fn a_message_is_taken_or_wakes_the_taker() {
+    check(post_against_take);
+}
+
+#[test]
+#[should_panic(expected = "the taker sleeps")]
+fn a_flag_lowered_last_is_caught() {
+    check_broken(Fault::MailboxLowersFlagLast, post_against_take);
+}

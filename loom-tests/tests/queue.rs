@@ -1,0 +1,110 @@
+//! Waiters: enqueueing, hand-off and cancellation against one another and against the fast paths.
+
+#![cfg(loom)]
+
+use engine::{Acquire, Fault};
+use loom::thread;
+use loom_tests::{KEY, Place, World, at, check, check_broken, is_released, key};
+
+/// Somebody stands in line while the holder releases without looking at the line.
+fn enqueue_against_release() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let (session_b, fence) = (b.session(), a.lock(KEY, 100, at(0)));
+
+    let waiter =
+        thread::spawn(move || b.stand_in_line(&Acquire::exclusive(key(KEY), 100), "b", at(1)));
+    assert!(is_released(a.release(KEY, fence, at(1))));
+    let place = waiter.join().unwrap();
+
+    // Without looking at the key, which would set it right.
+    let grant = world.grant_of("b", place);
+    let new = grant.expect("nobody waits beside a free lock").fence;
+    assert!(new > fence, "a fence was granted twice");
+    assert_eq!(world.holder(KEY, at(1)), Some((session_b, new)));
+}
+
+#[test]
+fn a_release_never_misses_a_waiter() {
+    check(enqueue_against_release);
+}
+
+#[test]
+#[should_panic(expected = "nobody waits beside a free lock")]
+fn a_waiter_that_does_not_mark_the_word_is_caught() {
+    check_broken(Fault::WaiterUnannounced, enqueue_against_release);
+}
+
+/// The holder releases to the first in line and another takes the place in the line that has become free, while the first
+/// is cancelled.
+fn cancel_against_hand_off() {
+    let world = World::new();
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    let fence = a.lock(KEY, 100, at(0));
+    let request = Acquire::exclusive(key(KEY), 100);
+    let Place::InLine(ticket) = b.stand_in_line(&request, "b", at(0)) else {
+        panic!("the key is held")
+    };
+
+    let releaser = thread::spawn(move || {
+        assert!(is_released(a.release(KEY, fence, at(1))));
+        c.stand_in_line(&Acquire::exclusive(key(KEY), 100), "c", at(1));
+        c.session()
+    });
+    let cancelled = world.engine().cancel(ticket, at(1));
+    let session_c = releaser.join().unwrap();
+
+    assert!(
+        cancelled.is_none_or(|who| who == "b"),
+        "somebody else was taken out of the line"
+    );
+    let is_granted = world.told().grants.iter().any(|&(who, _)| who == "b");
+    assert!(
+        cancelled.is_some() != is_granted,
+        "cancelled and granted, or neither"
+    );
+    let next = if is_granted { b.session() } else { session_c };
+    assert_eq!(world.holder(KEY, at(1)).map(|(owner, _)| owner), Some(next));
+}
+
+#[test]
+fn a_waiter_is_cancelled_or_granted_and_never_both() {
+    check(cancel_against_hand_off);
+}
+
+#[test]
+#[should_panic(expected = "somebody else was taken out of the line")]
+fn a_cancellation_of_whoever_stands_there_now_is_caught() {
+    check_broken(Fault::CancelUnchecked, cancel_against_hand_off);
+}
+
+/// A writer releases to a reader in line, while another reader joins.
+fn readers_against_release() {
+    let world = World::new();
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    let fence = a.lock(KEY, 100, at(0));
+    let place_b = b.stand_in_line(&Acquire::shared(key(KEY), 100), "b", at(0));
+
+    let joiner =
+        thread::spawn(move || c.stand_in_line(&Acquire::shared(key(KEY), 100), "c", at(1)));
+    assert!(is_released(a.release(KEY, fence, at(1))));
+    let place_c = joiner.join().unwrap();
+
+    let grants = [world.grant_of("b", place_b), world.grant_of("c", place_c)];
+    let [first, second] = grants.map(|grant| grant.expect("no reader waits beside another").fence);
+    assert!(
+        fence < first && first < second,
+        "a fence was granted twice, or out of order"
+    );
+}
+
+#[test]
+fn readers_are_granted_together() {
+    check(readers_against_release);
+}
+
+#[test]
+#[should_panic(expected = "no reader waits beside another")]
+fn a_reader_that_does_not_mark_the_word_is_caught() {
+    check_broken(Fault::WaiterUnannounced, readers_against_release);
+}
