@@ -41,6 +41,8 @@
 //! - **It waits for nothing without a bound**: requests have a timeout, queues a limit, pauses a cap.
 //! - Many tasks share a few pipelined connections. Requests for one key keep their order.
 //!
+//! It runs on a tokio runtime with I/O and time enabled; [`blocking`] brings its own.
+//!
 //! # What it does not promise
 //!
 //! A guard that is valid now may be forced from outside a moment later, and a process can be stopped between looking at

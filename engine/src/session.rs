@@ -246,6 +246,8 @@ impl Sessions {
         let Some(mut wheel) = self.wheel.try_lock() else {
             return false;
         };
+        // As in a shard: a clock behind the hand would get the same entries again and again.
+        let now = now.max(wheel.now());
         loop {
             let slot = match wheel.pop_due(&self.cells, now, budget) {
                 Due::Entry(slot) => slot,

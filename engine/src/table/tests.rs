@@ -258,7 +258,7 @@ fn churn_rebuilds_the_index_without_letting_it_grow() {
 /// over, and the mover had nowhere to put the next entry.
 #[test]
 fn a_large_index_with_little_in_it_is_left_for_a_small_one() {
-    for kept in [0, 1, 50, 500, 5_000] {
+    for kept in [0, 50, 5_000] {
         let mut bench = Bench::new(1 << 20, 0);
         for number in 0..100_000 {
             bench.find_or_insert(&name(number)).unwrap();
@@ -268,7 +268,7 @@ fn a_large_index_with_little_in_it_is_left_for_a_small_one() {
         }
         let large = bench.capacity();
         let mut live = VecDeque::new();
-        for number in 1_000_000..1_600_000 {
+        for number in 1_000_000..1_400_000 {
             bench.find_or_insert(&name(number)).unwrap();
             live.push_back(number);
             if live.len() > 100 {

@@ -28,6 +28,7 @@ pub(crate) enum Event {
         fence: Fence,
         owner: SessionId,
         why: Lost,
+        held_ms: u64,
         late_ms: u64,
     },
     SessionEnded(SessionId),
@@ -97,6 +98,7 @@ impl Host for Recorder {
             fence: loss.fence,
             owner: loss.owner,
             why: loss.why,
+            held_ms: loss.held_ms,
             late_ms: loss.late_ms,
         });
     }

@@ -81,6 +81,7 @@ fn a_lease_lasts_to_its_last_millisecond_and_not_one_longer() {
         fence: first.fence,
         owner: a.session(),
         why: Lost::Expired,
+        held_ms: 100,
         late_ms: 0,
     };
     assert_eq!(engine.host().take(), [lost]);
@@ -99,6 +100,7 @@ fn the_wheel_expires_a_lease_that_nobody_asks_for() {
         fence: grant.fence,
         owner: a.session(),
         why: Lost::Expired,
+        held_ms: 100,
         late_ms: 0,
     };
     assert_eq!(engine.host().take(), [lost]);
@@ -296,6 +298,7 @@ fn an_operator_takes_a_lock_away_by_its_fence() {
         fence: first.fence,
         owner: a.session(),
         why: Lost::Forced,
+        held_ms: 1,
         late_ms: 0,
     };
     assert_eq!(engine.host().take(), [lost]);

@@ -12,4 +12,3 @@ mod numbers;
 mod queues;
 mod sessions;
 mod threads;
-mod zz_time;

@@ -314,6 +314,7 @@ impl Model {
             fence: fence(hold.fence),
             owner: hold.owner,
             why,
+            held_ms: self.now - hold.since,
             late_ms: late_ms.unwrap_or(0),
         });
     }

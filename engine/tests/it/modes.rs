@@ -259,19 +259,20 @@ fn each_reader_expires_by_itself_and_the_writer_comes_after_the_last() {
     advance(&engine, at(99));
     assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
-    let lost = |fence, owner| Event::Lost {
+    let lost = |fence, owner, held_ms| Event::Lost {
         key: b"k".into(),
         fence,
         owner,
         why: Lost::Expired,
+        held_ms,
         late_ms: 0,
     };
-    assert_eq!(engine.host().take(), [lost(short.fence, b.session())]);
+    assert_eq!(engine.host().take(), [lost(short.fence, b.session(), 100)]);
     advance(&engine, at(299));
     assert_eq!(engine.host().take(), []);
     advance(&engine, at(300));
     let events = engine.host().take();
-    assert_eq!(events[0], lost(long.fence, a.session()));
+    assert_eq!(events[0], lost(long.fence, a.session(), 300));
     assert!(
         matches!(events[1..], [Event::Granted { waiter: 1, grant }] if grant.until == at(350)),
         "{events:?}"
@@ -406,6 +407,49 @@ fn a_reader_in_line_with_itself_gets_a_second_lock_of_its_own() {
     held(acquire(&engine, &mut writer, "k", 10, at(2)));
     give_back(&engine, &mut a, "k", two.fence, at(3));
     take(&engine, &mut writer, "k", 10, at(4));
+}
+
+/// Of so many the engine does not ask each at every turn.
+#[test]
+fn a_crowd_of_readers_expires_on_time_and_goes_with_its_sessions() {
+    const READERS: u64 = 1000;
+    let engine = locks();
+    let mut readers: Vec<Seat> = (0..READERS).map(|_| seat(&engine)).collect();
+    let mut writer = seat(&engine);
+    let mut fences = Vec::new();
+    for (number, reader) in (0..).zip(&mut readers) {
+        // A quarter each: expires early, is renewed, ends with its session, is given back.
+        let ttl_ms = if number % 4 < 2 { 100 } else { LONG_MS };
+        fences.push(granted(share(&engine, reader, "k", ttl_ms, at(0))).fence);
+    }
+    wait(&engine, &mut writer, "k", 100, 1, at(1));
+    for (number, (reader, &fence)) in readers.iter_mut().zip(&fences).enumerate() {
+        match number % 4 {
+            1 => assert_eq!(
+                engine.renew(reader, key("k"), fence, 200, at(50)),
+                Renewal::Renewed { until: at(250) }
+            ),
+            2 => {
+                engine.end_session(reader.session());
+                engine.vacate(reader, at(50));
+            }
+            3 => give_back(&engine, reader, "k", fence, at(50)),
+            _ => {}
+        }
+    }
+    let holders = |now| engine.query(key("k"), at(now)).unwrap().holders.len();
+    assert_eq!(engine.host().take().len(), 250, "ended with their sessions");
+    assert_eq!(holders(99), 500);
+    advance(&engine, at(100));
+    assert_eq!(engine.host().take().len(), 250, "expired");
+    assert_eq!(holders(249), 250);
+    advance(&engine, at(250));
+    let events = engine.host().take();
+    assert_eq!(events.len(), 251);
+    let Event::Granted { waiter: 1, grant } = events[250] else {
+        panic!("{:?}", events[250])
+    };
+    assert!(fences.iter().all(|&fence| fence < grant.fence));
 }
 
 // ---- reentrant locks

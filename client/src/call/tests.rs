@@ -1,0 +1,90 @@
+use super::*;
+use std::time::Duration;
+
+fn wish(wait_until: Option<Instant>) -> Wish {
+    Wish {
+        key: Arc::from(*b"orders/42"),
+        mode: Mode::Exclusive,
+        lease: protocol::Lease::Ttl { ttl_ms: 1000 },
+        wait_until,
+        is_reentrant: false,
+        is_auto_renewed: true,
+        metadata: Arc::default(),
+        trace_id: None,
+    }
+}
+
+#[test]
+fn what_is_sent_late_waits_only_for_the_rest() {
+    let now = Instant::now();
+    let wish = wish(Some(now + Duration::from_millis(500)));
+    assert_eq!(wish.wait_ms(now), 500);
+    assert_eq!(wish.wait_ms(now + Duration::from_micros(100_100)), 400);
+    assert_eq!(wish.wait_ms(now + Duration::from_millis(500)), 0);
+    assert_eq!(wish.wait_ms(now + Duration::from_secs(5)), 0);
+}
+
+#[test]
+fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    let ask = Ask::Acquire(wish(None));
+    let mut call = Call::new(RequestId::new(7), ask, Sink::Nobody);
+    let mut out = BytesMut::new();
+    call.send(1, now, &mut out);
+    call.send(1, later, &mut out);
+    let sent = call.sent.expect("it was sent");
+    assert_eq!((sent.first, sent.last), (now, later));
+    // In another session it is a new request: the first sending cannot have granted anything there.
+    call.send(2, later, &mut out);
+    let sent = call.sent.expect("it was sent");
+    assert_eq!((sent.first, sent.epoch), (later, 2));
+
+    let mut unread = &out[..];
+    let mut is_repeated = Vec::new();
+    while let Some(frame) =
+        protocol::Frame::split(&mut unread, protocol::limits::REQUEST_FRAME_BYTES_MAX).unwrap()
+    {
+        assert_eq!(frame.request_id, RequestId::new(7));
+        is_repeated.push(frame.is_repeated());
+    }
+    assert_eq!(is_repeated, [false, true, false]);
+}
+
+#[test]
+fn a_release_is_sent_even_if_nobody_waits_for_its_answer() {
+    let (sink, answer) = oneshot::channel();
+    let ask = Ask::Release {
+        key: Arc::from(*b"k"),
+        fence: Fence::new(1).unwrap(),
+        is_last: true,
+    };
+    let release = Call::new(RequestId::new(1), ask, Sink::Caller(sink));
+    let (sink, other_answer) = oneshot::channel();
+    let ping = Call::new(RequestId::new(2), Ask::Ping, Sink::Caller(sink));
+    assert!(!release.is_abandoned() && !ping.is_abandoned());
+    drop((answer, other_answer));
+    assert!(!release.is_abandoned() && ping.is_abandoned());
+}
+
+#[test]
+fn requests_about_existing_locks_never_stand_behind_others() {
+    let key: Arc<[u8]> = Arc::from(*b"k");
+    let fence = Fence::new(1).unwrap();
+    let class = |ask: Ask| ask.class();
+    assert_eq!(
+        class(Ask::Release {
+            key: Arc::clone(&key),
+            fence,
+            is_last: true
+        }),
+        Class::Urgent
+    );
+    assert_eq!(class(Ask::KeepAlive), Class::Urgent);
+    assert_eq!(class(Ask::Acquire(wish(None))), Class::Prompt);
+    assert_eq!(
+        class(Ask::Acquire(wish(Some(Instant::now())))),
+        Class::Waiting
+    );
+    assert_eq!(class(Ask::ForceRelease { key, fence }), Class::Prompt);
+}
