@@ -14,7 +14,7 @@
 compile_error!("loom leaves checks out without debug assertions: add `-C debug-assertions` to RUSTFLAGS");
 
 use engine::{
-    Acquire, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost, Outcome,
+    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost, Outcome,
     Release, Renewal, Seat, SessionId, Settings, Ticket, Tick,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -264,9 +264,10 @@ impl Client {
         matches!(renewal, Renewal::Renewed { .. })
     }
 
-    /// SCRATCH
-    pub fn raw(&self) -> &Seat {
-        &self.seat
+    /// Turns the lock into a shared one. `true`: done.
+    pub fn downgrade(&self, name: &str, fence: Fence, now: Tick) -> bool {
+        let answer = (self.world.0).downgrade(&self.seat, key(name), fence, now);
+        answer == Downgrade::Downgraded
     }
 
     /// Ends the session and frees what it has through this seat.

@@ -23,8 +23,10 @@ const PAST_MAX: usize = 8 * REMEMBERED_MAX;
 const MAP_COUNT: usize = 64;
 
 pub(crate) struct Registry {
-    maps: Box<[RwLock<HashMap<SessionId, Arc<Session>>>]>,
+    maps: Box<[Map]>,
 }
+
+type Map = RwLock<HashMap<SessionId, Arc<Session>>>;
 
 /// One client process.
 pub(crate) struct Session {
@@ -130,7 +132,7 @@ impl Registry {
         }
     }
 
-    fn map(&self, id: SessionId) -> &RwLock<HashMap<SessionId, Arc<Session>>> {
+    fn map(&self, id: SessionId) -> &Map {
         &self.maps[id.get() as usize % MAP_COUNT]
     }
 
