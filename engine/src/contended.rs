@@ -36,6 +36,7 @@ struct Hold {
 }
 
 impl<H: Host> Shard<H> {
+    #[cold]
     pub(crate) fn acquire_contended(
         &self,
         request: &Acquire<'_>,
@@ -144,6 +145,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
+    #[cold]
     pub(crate) fn renew_contended(
         &self,
         key: Key<'_>,
@@ -176,6 +178,7 @@ impl<H: Host> Shard<H> {
         outcome
     }
 
+    #[cold]
     pub(crate) fn release_contended(
         &self,
         key: Key<'_>,

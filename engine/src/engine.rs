@@ -6,12 +6,12 @@ use crate::home::{LAG_BUCKETS, Progress};
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, Mode, NOTE_BYTES_MAX,
     NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
-use crate::shard::{Common, Limits, Shard, Wait};
+use crate::shard::{Answer, Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::Table;
@@ -250,7 +250,10 @@ impl<H: Host> Engine<H> {
     /// Asks for a lock without waiting.
     #[inline]
     pub fn acquire(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Outcome {
-        self.acquire_with(seat, request, None, now)
+        match self.take_free(seat, request, now) {
+            Some(outcome) => outcome,
+            None => self.acquire_with(seat, request, None, now),
+        }
     }
 
     /// Asks for a lock, ready to wait `wait_ms` for it. `waiter` is how the host will reach whoever waits.
@@ -265,6 +268,9 @@ impl<H: Host> Engine<H> {
         if wait_ms == 0 || wait_ms > WAIT_MS_MAX {
             return Outcome::Invalid(Invalid::Wait { wait_ms });
         }
+        if let Some(outcome) = self.take_free(seat, request, now) {
+            return outcome;
+        }
         self.acquire_with(
             seat,
             request,
@@ -276,7 +282,41 @@ impl<H: Host> Engine<H> {
         )
     }
 
+    /// Takes a free key by the short way if that is possible. `None`: nothing has happened.
     #[inline]
+    fn take_free(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Option<Outcome> {
+        let is_plain = request.mode == Mode::Exclusive && request.note.is_empty();
+        if !is_plain || invalid_span(request.span).is_some() {
+            return None;
+        }
+        let session = self.common.sessions.find(seat.session())?;
+        if session.is_ended(now) {
+            return None;
+        }
+        let (shard_number, hash) = self.locate(request.key);
+        let shard = &self.shards[shard_number];
+        let terms = shard.terms(seat.session(), request.span, now);
+        let taken = shard.take_free(request.key, hash, &terms)?;
+        let cell = CellRef::new(shard_number, taken.slot);
+        self.remember(seat, Taken::new(cell, taken.outcome.fence));
+        if session.is_ended(now) {
+            return Some(self.refuse_late(shard, taken.slot, seat.session(), now));
+        }
+        Some(Outcome::Granted(taken.outcome))
+    }
+
+    /// A session may end on another core while it acquires on this one. Its seat here may have been vacated already, so the
+    /// grant would stand until its lease ran out.
+    #[cold]
+    fn refuse_late(&self, shard: &Shard<H>, slot: u32, owner: SessionId, now: Tick) -> Outcome {
+        if !fault::injected(Fault::RefusedGrantStands) {
+            shard.vacate(slot, owner, now);
+        }
+        Outcome::SessionEnded
+    }
+
+    /// Any acquire, whatever it takes.
+    #[inline(never)]
     fn acquire_with(
         &self,
         seat: &mut Seat,
@@ -304,13 +344,8 @@ impl<H: Host> Engine<H> {
                     let cell = CellRef::new(shard_number, answer.slot);
                     self.remember(seat, Taken::new(cell, grant.fence));
                 }
-                // A session may end on another core while it acquires on this one. Its seat here may have been vacated
-                // already, so the grant would stand until its lease ran out.
                 if self.common.sessions.is_ended(seat.session(), now) {
-                    if !fault::injected(Fault::RefusedGrantStands) {
-                        shard.vacate(answer.slot, seat.session(), now);
-                    }
-                    return Outcome::SessionEnded;
+                    return self.refuse_late(shard, answer.slot, seat.session(), now);
                 }
             }
             Outcome::Queued { ticket, .. } => {
@@ -369,6 +404,15 @@ impl<H: Host> Engine<H> {
             return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
         let (shard, hash) = self.locate(key);
+        let given_back = self.shards[shard].give_back(key, hash, fence, seat.session(), now);
+        if let Some(Answer {
+            outcome: held_ms,
+            slot,
+        }) = given_back
+        {
+            seat.forget_last(Taken::new(CellRef::new(shard, slot), fence));
+            return (Release::Released { count: 0 }, held_ms);
+        }
         let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
         if answer.slot != NONE && answer.outcome.0 == (Release::Released { count: 0 }) {
             seat.forget_last(Taken::new(CellRef::new(shard, answer.slot), fence));

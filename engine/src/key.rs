@@ -153,12 +153,28 @@ impl StoredKey {
         if (rest & 0xff) as usize != key.0.len() - 1 {
             return false;
         }
-        let (inline, tail) = key.0.split_at(key.0.len().min(INLINE_BYTES));
-        self.inline
-            .iter()
-            .zip(inline_words(inline))
-            .all(|(word, value)| word.load(Ordering::Acquire) == value)
-            && (tail.is_empty() || tail_equals(rest >> 8, tail, blocks))
+        match key.0.split_first_chunk::<INLINE_BYTES>() {
+            Some((inline, tail)) => {
+                self.inline_equals(inline)
+                    && (tail.is_empty() || tail_equals(rest >> 8, tail, blocks))
+            }
+            None => self.short_equals(key.0),
+        }
+    }
+
+    #[inline]
+    fn inline_equals(&self, bytes: &[u8; INLINE_BYTES]) -> bool {
+        let words = self.inline.iter().zip(bytes.chunks_exact(WORD_BYTES));
+        let mut pairs = words.map(|(word, bytes)| (word.load(Ordering::Acquire), load_word(bytes)));
+        pairs.all(|(stored, wanted)| stored == wanted)
+    }
+
+    /// Not inlined: copying a number of bytes that is not known takes a call anyway.
+    #[inline(never)]
+    fn short_equals(&self, bytes: &[u8]) -> bool {
+        let mut padded = [0; INLINE_BYTES];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        self.inline_equals(&padded)
     }
 
     /// Copies the key out. Exact while the cell cannot be evicted; otherwise as good as `equals`.
@@ -224,15 +240,8 @@ fn free_blocks(mut block: u32, blocks: &Slab<KeyBlock>) {
 /// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare equal, so that is safe.
 #[inline]
 fn inline_words(bytes: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
-    // A key that fills the cell is read where it is; only shorter ones pay for a copy.
     let mut padded = [0; INLINE_BYTES];
-    let padded = match bytes.first_chunk() {
-        Some(whole) => whole,
-        None => {
-            padded[..bytes.len()].copy_from_slice(bytes);
-            &padded
-        }
-    };
+    padded[..bytes.len()].copy_from_slice(bytes);
     std::array::from_fn(|i| load_word(&padded[i * WORD_BYTES..(i + 1) * WORD_BYTES]))
 }
 

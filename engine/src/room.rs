@@ -15,7 +15,7 @@ use hashbrown::HashMap;
 use std::cell::Cell;
 
 pub(crate) struct Room<W> {
-    /// By slot: every key with waiters or a record, and no other.
+    /// By slot: every key with waiters or a record, or on the list of those that wait for fences, and no other.
     lines: HashMap<u32, Line>,
     pub(crate) waiters: Waiters<W>,
     /// Wakes waiters at their deadlines.
@@ -123,11 +123,13 @@ impl<W> Room<W> {
         self.lines.get_mut(&slot)?.record.as_mut()
     }
 
-    /// Forgets a key that has neither waiters nor a record.
+    /// Forgets a key that has neither waiters nor a record. One on the list of those that wait for fences is kept, or whoever
+    /// waits and gives up, over and over, would put it there again each time.
     pub(crate) fn tidy_line(&mut self, slot: u32) {
         if let Some(line) = self.lines.get(&slot)
             && line.length == 0
             && line.record.is_none()
+            && !line.is_starved
         {
             self.lines.remove(&slot);
         }
@@ -317,5 +319,30 @@ impl<W> Links for Waiters<W> {
     }
     fn due(&self, entry: u32) -> Tick {
         self.get(entry).deadline
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_waits_for_fences_once_however_often_its_waiters_come_and_go() {
+        let mut room = Room::<()>::new(Tick::default());
+        for _ in 0..1000 {
+            let want = Want {
+                owner: SessionId::from_bits(1),
+                mode: Mode::Exclusive,
+                span: Span::Session,
+                note: Note::default(),
+            };
+            let (place, _) = room.push_waiter(7, Tick::MAX, want, ());
+            room.note_starved(7);
+            room.remove_waiter(place);
+            room.tidy_line(7);
+        }
+        assert_eq!(room.take_starved(), [7]);
+        room.tidy_line(7);
+        assert!(room.lines.is_empty());
     }
 }

@@ -112,6 +112,43 @@ impl Links for Slab<SessionCell> {
     }
 }
 
+/// A session that was looked up. It may have ended long ago.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionRef<'a> {
+    cell: &'a SessionCell,
+    id: SessionId,
+}
+
+impl SessionRef<'_> {
+    /// Whether the session is over: ended, forgotten, or past its deadline, in which case it ends here.
+    #[inline]
+    pub(crate) fn is_ended(self, now: Tick) -> bool {
+        let state = self.cell.state();
+        let lives = state.is_tagged(self.id.generation()) && state.kind() == Kind::Timed;
+        !lives || (state.deadline() <= now && self.end_overdue(now))
+    }
+
+    #[cold]
+    fn end_overdue(self, now: Tick) -> bool {
+        loop {
+            let state = self.cell.state();
+            if !state.is_tagged(self.id.generation()) || state.kind() != Kind::Timed {
+                return true;
+            }
+            if state.deadline() > now {
+                return false;
+            }
+            if fault::injected(Fault::SessionEndOverwrites) {
+                self.cell.state.swap(state.ended().bits(), Ordering::AcqRel);
+                return true;
+            }
+            if self.cell.replace(state, state.ended()) {
+                return true;
+            }
+        }
+    }
+}
+
 pub(crate) struct Sessions {
     cells: Slab<SessionCell>,
     wheel: Mutex<Wheel>,
@@ -148,28 +185,16 @@ impl Sessions {
         Some(SessionId(generation << 32 | u64::from(slot)))
     }
 
+    /// The session with this id, to be asked more than once. `None`: there never was one.
+    #[inline]
+    pub(crate) fn find(&self, id: SessionId) -> Option<SessionRef<'_>> {
+        self.cell(id).map(|cell| SessionRef { cell, id })
+    }
+
     /// Whether the session is over: ended, forgotten, never opened, or past its deadline, in which case it ends here.
     #[inline]
     pub(crate) fn is_ended(&self, id: SessionId, now: Tick) -> bool {
-        let Some(cell) = self.cell(id) else {
-            return true;
-        };
-        loop {
-            let state = cell.state();
-            if !state.is_tagged(id.generation()) || state.kind() != Kind::Timed {
-                return true;
-            }
-            if state.deadline() > now {
-                return false;
-            }
-            if fault::injected(Fault::SessionEndOverwrites) {
-                cell.state.swap(state.ended().bits(), Ordering::AcqRel);
-                return true;
-            }
-            if cell.replace(state, state.ended()) {
-                return true;
-            }
-        }
+        self.find(id).is_none_or(|session| session.is_ended(now))
     }
 
     /// When the session ends if nothing keeps it alive; in the past for one that is over.
@@ -268,6 +293,7 @@ impl Sessions {
         self.wheel.lock().next_due()
     }
 
+    #[inline]
     fn cell(&self, id: SessionId) -> Option<&SessionCell> {
         let slot = id.slot();
         // Ids come from clients: a slot that was never handed out is an unknown session, not a mistake of ours. Nor is a

@@ -18,8 +18,8 @@ use crate::room::Room;
 use crate::session::{SessionId, Sessions};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::table::Table;
 use crate::table::reclaim::{self, Guard};
+use crate::table::{Found, Table};
 use crate::tick::Tick;
 use crate::word::{Kind, Lease, Word};
 use std::sync::Arc;
@@ -90,7 +90,6 @@ impl<H: Host> Shard<H> {
     }
 
     /// Grants, queues or refuses one acquire. Runs to completion on the calling core; never waits.
-    #[inline]
     pub(crate) fn acquire(
         &self,
         request: &Acquire<'_>,
@@ -111,8 +110,60 @@ impl<H: Host> Shard<H> {
         self.acquire_contended(request, hash, &terms, wait, &guard)
     }
 
-    /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.
+    /// What most calls come to, and nothing else: the key has a cell, it is free, and one CAS takes it. `None`: nothing has
+    /// happened, and `acquire` decides. Kept short, because it is inlined into every caller.
     #[inline]
+    pub(crate) fn take_free(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        terms: &Terms,
+    ) -> Option<Answer<Grant>> {
+        let guard = reclaim::pin();
+        let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
+        if !word.is_plain_free() || !self.may_issue(word.fence().next()) {
+            return None;
+        }
+        let fence = cell.try_grant(word, terms)?;
+        let until = self.watch(cell, slot, terms);
+        let count = 1;
+        Some(Answer {
+            outcome: Grant {
+                fence,
+                until,
+                count,
+            },
+            slot,
+        })
+    }
+
+    /// The same for a release: the key is held by the caller alone, under this fence, nobody waits, and one CAS frees it.
+    /// Returns the cell and for how long it was held. `None`: nothing has happened, and `release` decides.
+    #[inline]
+    pub(crate) fn give_back(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        fence: Fence,
+        owner: SessionId,
+        now: Tick,
+    ) -> Option<Answer<u64>> {
+        let guard = reclaim::pin();
+        let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
+        if word != Word::held(fence) {
+            return None;
+        }
+        let seen = cell.seen(word)?;
+        if seen.owner != owner || seen.lease.has_ended(now) || !cell.try_free(word) {
+            return None;
+        }
+        Some(Answer {
+            outcome: held_ms(seen.since_low32, now),
+            slot,
+        })
+    }
+
+    /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.
     fn acquire_plain(
         &self,
         request: &Acquire<'_>,
@@ -232,7 +283,6 @@ impl<H: Host> Shard<H> {
     }
 
     /// Frees the lock named by key and fence, if it is the caller's. Tells how long it had been held, too.
-    #[inline]
     pub(crate) fn release(
         &self,
         key: Key<'_>,
@@ -343,6 +393,9 @@ impl<H: Host> Shard<H> {
         for slot in room.take_starved() {
             if self.table.cell(slot).word().belongs_to_room() {
                 self.settle(&mut room, slot, now);
+            } else {
+                // Whoever waited has given up.
+                room.tidy_line(slot);
             }
         }
         if fault::injected(Fault::CeilingServesFirst) {
@@ -356,6 +409,7 @@ impl<H: Host> Shard<H> {
         fence <= self.bounds.ceiling() || fault::injected(Fault::CeilingUnchecked)
     }
 
+    #[inline]
     pub(crate) fn terms(&self, owner: SessionId, span: Span, now: Tick) -> Terms {
         match span {
             Span::Ms(ttl_ms) => Terms {

@@ -153,12 +153,13 @@ fn next_head(head: u64, slot: u32) -> u64 {
 /// Segment `s` holds `2^(FIRST_BITS + s)` slots, so a slot's segment is the position of its leading bit.
 #[inline]
 fn locate(slot: u32) -> (usize, usize) {
-    assert!(slot != NONE, "slot numbers start at 1");
-    let position = slot - 1 + (1 << FIRST_BITS);
-    let segment = position.ilog2() - FIRST_BITS;
+    debug_assert!(slot != NONE, "slot numbers start at 1");
+    // With slot 0 this would be one less than the first segment begins with, and no segment at all.
+    let position = slot + ((1 << FIRST_BITS) - 1);
+    let bits = position.ilog2();
     (
-        segment as usize,
-        (position - (1 << (FIRST_BITS + segment))) as usize,
+        bits.wrapping_sub(FIRST_BITS) as usize,
+        (position & !(1 << bits)) as usize,
     )
 }
 

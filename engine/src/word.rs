@@ -178,6 +178,12 @@ impl Lease {
         Lease(self.0 & !(DEADLINE_MASK << TAG_BITS) | deadline.as_ms() << TAG_BITS)
     }
 
+    /// Whether it was ended or its own deadline has passed. A session's lease and a record say nothing of that.
+    #[inline]
+    pub(crate) fn has_ended(self, now: Tick) -> bool {
+        self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline() <= now)
+    }
+
     pub(crate) fn ended(self) -> Lease {
         Lease::new(Kind::Ended, self.deadline(), self.tag())
     }

@@ -268,3 +268,32 @@ fn a_renewal_survives_the_move_into_a_record() {
 fn a_record_of_what_was_seen_before_is_caught() {
     check_broken(Fault::RecordKeepsWhatWasSeen, renew_against_reentry);
 }
+
+/// One thread of a session renews while another turns the lock into a shared one, which moves the lease into a record.
+fn renew_against_downgrade() {
+    let world = World::new();
+    let mut a = world.client();
+    let (session, fence) = (a.session(), a.lock(KEY, 10, at(0)));
+    let elsewhere = world.seat(session);
+
+    let other = thread::spawn(move || elsewhere.downgrade(KEY, fence, at(5)));
+    let renewed = a.renew(KEY, fence, 20, at(5));
+    let downgraded = other.join().unwrap();
+
+    assert!(renewed && downgraded, "a lease that lives was refused");
+    assert!(
+        world.holder(KEY, at(24)) == Some((session, fence)),
+        "a renewal answered yes was lost on the way into the record"
+    );
+}
+
+#[test]
+fn a_renewal_survives_a_downgrade() {
+    check(renew_against_downgrade);
+}
+
+#[test]
+#[should_panic(expected = "lost on the way into the record")]
+fn a_downgrade_to_what_was_seen_before_is_caught() {
+    check_broken(Fault::RecordKeepsWhatWasSeen, renew_against_downgrade);
+}

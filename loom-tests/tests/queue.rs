@@ -108,26 +108,3 @@ fn readers_are_granted_together() {
 fn a_reader_that_does_not_mark_the_word_is_caught() {
     check_broken(Fault::WaiterUnannounced, readers_against_release);
 }
-
-/// A writer becomes a reader while another reader joins.
-fn reader_against_downgrade() {
-    let world = World::new();
-    let (mut a, mut b) = (world.client(), world.client());
-    let fence = a.lock(KEY, 100, at(0));
-
-    let joiner =
-        thread::spawn(move || b.stand_in_line(&Acquire::shared(key(KEY), 100), "b", at(1)));
-    assert!(a.downgrade(KEY, fence, at(1)));
-    let place = joiner.join().unwrap();
-
-    let grant = world.grant_of("b", place);
-    let new = grant.expect("no reader waits beside another").fence;
-    assert!(new > fence, "a fence was granted twice");
-    let holders = world.state(KEY, at(1)).expect("it is held").holders;
-    assert_eq!(holders.len(), 2);
-}
-
-#[test]
-fn a_downgrade_lets_waiting_readers_in() {
-    check(reader_against_downgrade);
-}

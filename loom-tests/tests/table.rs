@@ -157,3 +157,69 @@ fn a_key_inserted_while_the_index_grows_is_found() {
 fn a_migration_that_leaves_entries_open_is_caught() {
     check_broken(Fault::MigrationLeavesOpen, insert_against_growth);
 }
+
+/// The index is half-way to a larger one, and two ask at once for a key that has no cell yet.
+fn two_inserters_against_growth() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    for name in ["k", "x", "y"] {
+        a.lock(name, 10, at(0));
+    }
+
+    let other = thread::spawn(move || b.try_lock("z", 10, at(0)));
+    let one = a.try_lock("z", 10, at(0));
+    let two = other.join().unwrap();
+
+    assert!(
+        one.is_some() != two.is_some(),
+        "one winner expected: {one:?} and {two:?}"
+    );
+    assert_eq!(world.engine().keys(), 4);
+}
+
+#[test]
+fn two_inserters_share_a_cell_while_the_index_grows() {
+    check(two_inserters_against_growth);
+}
+
+#[test]
+#[should_panic(expected = "one winner expected")]
+fn a_half_open_index_is_caught() {
+    check_broken(Fault::MigrationLeavesOpen, two_inserters_against_growth);
+}
+
+/// An idle key is forgotten while the index is being left for a larger one, and then asked for again.
+fn evict_against_growth() {
+    let world = World::new();
+    let old = idle_key(&world, KEY);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.lock("x", 10 * LATE_MS, at(0));
+    a.lock("y", 10 * LATE_MS, at(0));
+
+    let home = thread::spawn({
+        let world = world.clone();
+        move || world.advance(at(LATE_MS))
+    });
+    // It finishes the move.
+    a.lock("z", 10, at(LATE_MS));
+    let new = b.lock(KEY, 10, at(LATE_MS));
+    home.join().unwrap();
+
+    assert!(new > old, "a fence went back from {old} to {new}");
+    assert_eq!(
+        world.holder(KEY, at(LATE_MS)),
+        Some((b.session(), new)),
+        "what came back was forgotten instead"
+    );
+}
+
+#[test]
+fn a_key_forgotten_while_the_index_grows_comes_back_above_its_last_fence() {
+    check(evict_against_growth);
+}
+
+#[test]
+#[should_panic(expected = "a fence went back")]
+fn a_floor_raised_too_late_for_the_new_index_is_caught() {
+    check_broken(Fault::FloorAfterEviction, evict_against_growth);
+}

@@ -26,8 +26,9 @@ const TAG_SHIFT: u32 = 24;
 /// The smallest index.
 const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
 
-/// How many threads may be half-way through an insertion at the same moment, each with one entry that is counted nowhere.
-const INSERTERS_MAX: usize = if cfg!(loom) { 1 } else { 256 };
+/// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
+/// nowhere yet. Twice as many would do no harm, see `Index::successor`.
+const INSERTERS_MAX: usize = if cfg!(loom) { 1 } else { 64 };
 
 const _: () = assert!(
     SLOT_MAX == (1 << TAG_SHIFT) - 1,
@@ -38,6 +39,8 @@ pub(crate) struct Index {
     entries: Box<[AtomicU32]>,
     /// Entries that are no longer EMPTY. Counted before the fact: whoever finds no empty entry also finds the index crowded.
     used: AtomicU32,
+    /// Insertions into this index and the one before it since the move from there to here began.
+    arrived: AtomicU32,
     /// Where CLOSED entries lead. Set before the first entry is closed.
     pub(crate) next: IndexPointer,
 }
@@ -52,6 +55,15 @@ pub(crate) enum Probe {
     Moved,
     /// All positions were probed and none was empty.
     Exhausted,
+}
+
+/// What a search came to.
+pub(crate) enum Search<T> {
+    Found(T),
+    /// The key is in no index.
+    Absent,
+    /// The key is not here; look in the next index, if there is one.
+    Moved,
 }
 
 /// How an insertion at a vacant position went.
@@ -76,14 +88,12 @@ impl Index {
 
     /// An index to move the entries of this one to, `live` of which are in use.
     ///
-    /// It must not be full before the move is over, since the mover has nowhere else to put an entry. What may come into
-    /// it: the live entries; one for each that is empty here, a quarter; one for each step of the move, by the inserter
-    /// who does it; and whatever goes straight into it while the mover is held up, up to a quarter of its capacity,
-    /// beyond which inserters wait for the mover (`is_filling`). All of that must fit.
+    /// It must not be full before the move is over, since the mover has nowhere else to put an entry. If every inserter
+    /// does a step of the move, it is half full in the end. If the mover is held up, inserters go on without it until
+    /// they have filled a quarter (`count_arrival`), and then wait; so a quarter is left over, whatever happens.
     pub(crate) fn successor(&self, live: usize, entries_per_step: usize) -> Self {
         let steps = self.capacity() / entries_per_step;
-        let expected = live + self.capacity() / 4 + steps + INSERTERS_MAX;
-        Index::with_capacity((expected * 4 / 3 + 1).next_power_of_two())
+        Index::with_capacity((2 * (live + steps + INSERTERS_MAX)).next_power_of_two())
     }
 
     fn with_capacity(capacity: usize) -> Self {
@@ -94,6 +104,7 @@ impl Index {
         Index {
             entries,
             used: AtomicU32::new(0),
+            arrived: AtomicU32::new(0),
             next: IndexPointer::null(),
         }
     }
@@ -107,9 +118,10 @@ impl Index {
         self.used.load(Ordering::Relaxed) as usize * 4 >= self.capacity() * 3
     }
 
-    /// Whether this index, which entries are being moved to, fills faster than the move goes on. See `successor`.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.used.load(Ordering::Relaxed) as usize * 4 > self.capacity()
+    /// Counts an insertion during the move to this index. `true`: too many have come without a step of the move, and who
+    /// inserts waits for the mover from now on.
+    pub(crate) fn count_arrival(&self) -> bool {
+        self.arrived.fetch_add(1, Ordering::Relaxed) as usize * 4 > self.capacity()
     }
 
     #[inline]
@@ -145,6 +157,33 @@ impl Index {
             }
         }
         Probe::Exhausted
+    }
+
+    /// Offers every slot whose tag fits to `compare`, until that finds what it looks for. What `probe` does step by step,
+    /// for the many who only look.
+    #[inline]
+    pub(crate) fn search<T>(
+        &self,
+        hash: u64,
+        mut compare: impl FnMut(u32) -> Option<T>,
+    ) -> Search<T> {
+        let Prober { position, tag, .. } = self.prober(hash);
+        let mask = self.capacity() - 1;
+        for step in 0..self.capacity() {
+            // Acquire, as in `probe`.
+            let entry = self.entries[(position + step) & mask].load(Ordering::Acquire);
+            let slot = entry & SLOT_MAX;
+            if entry >> TAG_SHIFT == tag && slot != 0 {
+                if let Some(found) = compare(slot) {
+                    return Search::Found(found);
+                }
+            } else if entry == EMPTY {
+                return Search::Absent;
+            } else if entry == CLOSED {
+                return Search::Moved;
+            }
+        }
+        Search::Moved
     }
 
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.

@@ -26,7 +26,7 @@ use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::tick::Tick;
 use crate::word::Word;
-use index::{Index, Insert, Probe};
+use index::{Index, Insert, Probe, Search};
 use reclaim::{Guard, IndexPointer};
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
@@ -105,21 +105,41 @@ impl Table {
     /// The cell of `key`, if it has one.
     #[inline]
     pub(crate) fn find(&self, key: Key<'_>, hash: u64, guard: &Guard) -> Option<Found> {
-        let mut index = self.current(guard);
+        self.find_cell(key, hash, guard).map(|(_, found)| found)
+    }
+
+    /// The same, with the cell itself.
+    #[inline]
+    pub(crate) fn find_cell(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        guard: &Guard,
+    ) -> Option<(&Cell, Found)> {
+        let index = self.current(guard);
+        match index.search(hash, |slot| self.compare(slot, key)) {
+            Search::Found(found) => Some(found),
+            Search::Absent => None,
+            Search::Moved => self.find_beyond(index, key, hash, guard),
+        }
+    }
+
+    /// Goes on where entries have been moved from `index`.
+    #[cold]
+    fn find_beyond(
+        &self,
+        index: &Index,
+        key: Key<'_>,
+        hash: u64,
+        guard: &Guard,
+    ) -> Option<(&Cell, Found)> {
+        let mut index = index.next.load(guard)?;
         loop {
-            let mut prober = index.prober(hash);
-            loop {
-                match index.probe(&mut prober) {
-                    Probe::Candidate(slot) => {
-                        if let Some(found) = self.compare(slot, key) {
-                            return Some(found);
-                        }
-                    }
-                    Probe::Vacant(_) => return None,
-                    Probe::Moved | Probe::Exhausted => break,
-                }
+            match index.search(hash, |slot| self.compare(slot, key)) {
+                Search::Found(found) => return Some(found),
+                Search::Absent => return None,
+                Search::Moved => index = index.next.load(guard)?,
             }
-            index = index.next.load(guard)?;
         }
     }
 
@@ -159,7 +179,7 @@ impl Table {
             loop {
                 match index.probe(&mut prober) {
                     Probe::Candidate(other) => {
-                        if let Some(found) = self.compare(other, key) {
+                        if let Some((_, found)) = self.compare(other, key) {
                             self.discard(slot);
                             return Ok((found, false));
                         }
@@ -264,10 +284,11 @@ impl Table {
     }
 
     #[inline]
-    fn compare(&self, slot: u32, key: Key<'_>) -> Option<Found> {
+    fn compare(&self, slot: u32, key: Key<'_>) -> Option<(&Cell, Found)> {
         let cell = self.cell(slot);
         let word = cell.word();
-        (!word.is_dead() && cell.key.equals(key, &self.blocks)).then_some(Found { slot, word })
+        (!word.is_dead() && cell.key.equals(key, &self.blocks))
+            .then_some((cell, Found { slot, word }))
     }
 
     /// Takes back a slot that was prepared and lost the race.
@@ -283,11 +304,11 @@ impl Table {
     }
 
     /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
-    /// new index is filling up meanwhile: then everybody waits and helps.
+    /// new index fills up meanwhile: then everybody waits and helps.
     fn help_growth(&self, guard: &Guard) {
         let index = self.current(guard);
         let growth = match index.next.load(guard) {
-            Some(next) if next.is_filling() => Some(self.growth.lock()),
+            Some(next) if next.count_arrival() => Some(self.growth.lock()),
             None if !index.is_crowded() => None,
             _ => self.growth.try_lock(),
         };

@@ -485,7 +485,7 @@ fn threads_that_insert_the_same_keys_agree_on_their_cells() {
             .collect()
     };
     let answers: Vec<Vec<(u32, bool)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(&insert_all)).collect();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(insert_all)).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())

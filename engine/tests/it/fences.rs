@@ -269,7 +269,7 @@ fn a_holder_at_the_ceiling_renews_reenters_and_downgrades_without_a_fence() {
 #[test]
 fn after_a_restart_every_fence_lies_above_every_fence_before_it() {
     let mut ceiling = 50;
-    let mut last = vec![Fence::ZERO; 10];
+    let mut last = [Fence::ZERO; 10];
     for _ in 0..20 {
         let engine = locks_with(bounded(ceiling - 50, ceiling));
         let mut a = seat(&engine);

@@ -36,17 +36,8 @@ struct Step {
 
 #[derive(Clone, Debug)]
 enum Act {
-    Acquire {
-        who: usize,
-        seat: usize,
-        key: usize,
-        mode: Mode,
-        span: Span,
-        reentrant: bool,
-        note: bool,
-        wait_ms: Option<u64>,
-    },
-    /// The next three name a grant by how many were given since, and by how much its fence is falsified.
+    Acquire(Ask),
+    /// The next four name a grant by how many were given since, and by how much its fence is falsified.
     Renew {
         named: Named,
         ttl_ms: u64,
@@ -88,6 +79,18 @@ enum Act {
     Restart,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Ask {
+    who: usize,
+    seat: usize,
+    key: usize,
+    mode: Mode,
+    span: Span,
+    reentrant: bool,
+    note: bool,
+    wait_ms: Option<u64>,
+}
+
 /// A grant, and who names it.
 #[derive(Clone, Debug)]
 struct Named {
@@ -108,7 +111,7 @@ fn named() -> impl Strategy<Value = Named> {
     })
 }
 
-fn acquire_act() -> impl Strategy<Value = Act> {
+fn ask() -> impl Strategy<Value = Ask> {
     let mode = prop_oneof![3 => Just(Mode::Exclusive), 2 => Just(Mode::Shared)];
     let span = prop_oneof![4 => (1..120u64).prop_map(Span::Ms), 1 => Just(Span::Session)];
     let wait_ms = prop_oneof![1 => Just(None), 2 => (1..150u64).prop_map(Some)];
@@ -124,7 +127,7 @@ fn acquire_act() -> impl Strategy<Value = Act> {
         wait_ms,
     )
         .prop_map(
-            |(who, seat, key, mode, span, reentrant, note, wait_ms)| Act::Acquire {
+            |(who, seat, key, mode, span, reentrant, note, wait_ms)| Ask {
                 who,
                 seat,
                 key,
@@ -139,7 +142,7 @@ fn acquire_act() -> impl Strategy<Value = Act> {
 
 fn step() -> impl Strategy<Value = Step> {
     let act = prop_oneof![
-        40 => acquire_act(),
+        40 => ask().prop_map(Act::Acquire),
         8 => (named(), 1..60u64).prop_map(|(named, ttl_ms)| Act::Renew { named, ttl_ms }),
         20 => (named(), 0..SEATS).prop_map(|(named, seat)| Act::Release { named, seat }),
         4 => named().prop_map(|named| Act::Downgrade { named }),
@@ -382,17 +385,11 @@ impl Model {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an acquire has as many sides")]
-    fn acquire(
-        &mut self,
-        key: usize,
-        owner: SessionId,
-        mode: Mode,
-        span: Span,
-        reentrant: bool,
-        note: bool,
-        wait: Option<(u64, u64)>,
-    ) -> Expected {
+    /// Whoever asks is `owner`, and waiter `number` if it comes to that.
+    fn acquire(&mut self, ask: Ask, owner: SessionId, number: u64) -> Expected {
+        let Ask {
+            key, mode, span, ..
+        } = ask;
         if self.is_over(owner) {
             return Expected::Is(Outcome::SessionEnded);
         }
@@ -403,7 +400,7 @@ impl Model {
             .position(|hold| hold.owner == owner);
         if let Some(mine) = mine {
             let is_upgrade = self.keys[key].mode == Mode::Shared && mode == Mode::Exclusive;
-            if reentrant && !is_upgrade {
+            if ask.reentrant && !is_upgrade {
                 let now = self.now;
                 let hold = &mut self.keys[key].holders[mine];
                 hold.count += 1;
@@ -413,7 +410,7 @@ impl Model {
                 let hold = hold.clone();
                 return Expected::Is(Outcome::Granted(self.as_grant(&hold)));
             }
-            if is_upgrade && (reentrant || wait.is_none()) {
+            if is_upgrade && (ask.reentrant || ask.wait_ms.is_none()) {
                 return Expected::Is(Outcome::UpgradeRefused(self.describe(key, 0)));
             }
         }
@@ -422,11 +419,11 @@ impl Model {
             return Expected::Is(Outcome::Busy(Limit::SharedHolders));
         }
         if is_open && self.has_fence(key) {
-            let (hold, grant) = self.grant(key, owner, mode, span, note);
+            let (hold, grant) = self.grant(key, owner, mode, span, ask.note);
             self.keys[key].holders.push(hold);
             return Expected::Is(Outcome::Granted(grant));
         }
-        let Some((number, wait_ms)) = wait else {
+        let Some(wait_ms) = ask.wait_ms else {
             return Expected::Is(if self.keys[key].holders.is_empty() {
                 Outcome::AtCeiling
             } else {
@@ -446,7 +443,7 @@ impl Model {
             owner,
             mode,
             span,
-            note,
+            note: ask.note,
             until,
             has_vanished: false,
         });
@@ -552,8 +549,9 @@ struct Run {
     clients: Vec<(SessionId, [Seat; SEATS])>,
     /// Every grant that somebody was told of: key, owner, fence.
     grants: Vec<(usize, SessionId, u64)>,
-    /// Every wait: key, ticket, number. The number is also its place here.
+    /// Every wait since the start of the engine: key and ticket. A waiter's number is its place here.
     waits: Vec<(usize, Ticket)>,
+    /// When each of them ends at the latest.
     wait_ends: Vec<u64>,
 }
 
@@ -648,16 +646,7 @@ impl Run {
         self.model.now += step.pass_ms;
         let mut by_the_wheel = false;
         match step.act {
-            Act::Acquire {
-                who,
-                seat,
-                key,
-                mode,
-                span,
-                reentrant,
-                note,
-                wait_ms,
-            } => self.acquire(who, seat, key, mode, span, reentrant, note, wait_ms),
+            Act::Acquire(ask) => self.acquire(ask),
             Act::Renew { ref named, ttl_ms } => self.renew(named, ttl_ms),
             Act::Release { ref named, seat } => self.release(named, seat),
             Act::Downgrade { ref named } => self.downgrade(named),
@@ -709,45 +698,34 @@ impl Run {
         self.compare(by_the_wheel);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an acquire has as many sides")]
-    fn acquire(
-        &mut self,
-        who: usize,
-        seat: usize,
-        key: usize,
-        mode: Mode,
-        span: Span,
-        reentrant: bool,
-        note: bool,
-        wait_ms: Option<u64>,
-    ) {
+    fn acquire(&mut self, ask: Ask) {
+        let Ask {
+            key, mode, span, ..
+        } = ask;
         let request = Acquire {
             key: self.key(key),
             mode,
             span,
-            reentrant,
-            note: if note { NOTE } else { b"" },
+            reentrant: ask.reentrant,
+            note: if ask.note { NOTE } else { b"" },
         };
         let now = self.now();
         let number = self.waits.len() as u64;
-        let (owner, ref mut seats) = self.clients[who];
-        let seat = &mut seats[seat];
-        let outcome = match wait_ms {
+        let (owner, ref mut seats) = self.clients[ask.who];
+        let seat = &mut seats[ask.seat];
+        let outcome = match ask.wait_ms {
             None => self.engine.acquire(seat, &request, now),
             Some(wait_ms) => self
                 .engine
                 .acquire_or_wait(seat, &request, wait_ms, number, now),
         };
         self.find_new_cell(key, &outcome);
-        let wait = wait_ms.map(|wait_ms| (number, wait_ms));
-        let expected = self
-            .model
-            .acquire(key, owner, mode, span, reentrant, note, wait);
+        let expected = self.model.acquire(ask, owner, number);
         match outcome {
             Outcome::Queued { ticket, ahead } => {
                 assert_eq!(Expected::Queued { ahead }, expected);
                 self.waits.push((key, ticket));
-                let until = self.model.now + wait_ms.unwrap();
+                let until = self.model.now + ask.wait_ms.unwrap();
                 self.wait_ends.push(until);
             }
             outcome => {
@@ -950,6 +928,8 @@ impl Run {
                 model.cell = None;
             }
             assert_eq!(state, self.model.query(key), "{}", KEYS[key]);
+            let model = &self.model.keys[key];
+            assert!(model.mode == Mode::Shared || model.holders.len() <= 1);
         }
         assert_eq!(self.engine.waiters() as usize, self.model.waiters());
         self.compare_list();
@@ -1030,12 +1010,13 @@ impl Run {
             advance(&self.engine, self.now());
         }
         assert_eq!(self.engine.keys(), 0);
+        assert_eq!(self.engine.bytes(), 0);
     }
 }
 
 proptest! {
     // A failure prints the shortest history found, and keeps its seed in `proptest-regressions/`.
-    #![proptest_config(ProptestConfig::with_cases(8000))]
+    #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
     fn the_engine_does_what_the_model_says(history in prop::collection::vec(step(), 1..150)) {

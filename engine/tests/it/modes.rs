@@ -359,8 +359,8 @@ fn readers_in_line_are_let_in_as_far_as_there_is_room_and_then_one_by_one() {
     });
     let mut line = seats::<4>(&engine);
     let first = take(&engine, &mut line[0], "k", LONG_MS, at(0));
-    for index in 1..4 {
-        wait_shared(&engine, &mut line[index], "k", LONG_MS, index as u64, at(1));
+    for (waiter, reader) in (1..).zip(&mut line[1..]) {
+        wait_shared(&engine, reader, "k", LONG_MS, waiter, at(1));
     }
     give_back(&engine, &mut line[0], "k", first.fence, at(2));
     let group = engine.host().take_grants();
