@@ -17,6 +17,8 @@ pub enum Fault {
     ExpiryLeavesLease,
     /// Expiry, having ended the lease, frees the word whatever it has become.
     ExpiryOverwrites,
+    /// Expiry leaves waiters that have come between standing.
+    ExpiryForgetsWaiters,
     /// A release or renewal that comes too late is told so, whether or not the lease could be ended.
     ExpiryUnproven,
     /// The room leaves a lease that is over to whoever has just changed it.

@@ -74,7 +74,7 @@ impl<H: Host> Shard<H> {
     fn take_inbox(&self, home: &mut Home, now: Tick, budget: &mut u32) -> bool {
         loop {
             if home.inbox_rest == NONE {
-                // Acquire, paired with the push in `ask_attention`.
+                // Acquire, paired with the push in `put_into_inbox`.
                 home.inbox_rest = self.inbox.swap(NONE, Ordering::AcqRel);
             }
             let slot = home.inbox_rest;

@@ -478,7 +478,7 @@ impl<H: Host> Shard<H> {
             self.expire_plain(cell, word, seen, key, now);
         }
         // Waiters may have come between, or have been there before.
-        if cell.word().belongs_to_room() {
+        if cell.word().belongs_to_room() && !fault::injected(Fault::ExpiryForgetsWaiters) {
             let mut room = self.room.lock();
             if cell.word().belongs_to_room() {
                 self.settle(&mut room, slot, now);

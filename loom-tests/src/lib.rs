@@ -11,11 +11,13 @@
 #![cfg(loom)]
 
 #[cfg(not(debug_assertions))]
-compile_error!("loom leaves checks out without debug assertions: add `-C debug-assertions` to RUSTFLAGS");
+compile_error!(
+    "loom leaves checks out without debug assertions: add `-C debug-assertions` to RUSTFLAGS"
+);
 
 use engine::{
-    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost, Outcome,
-    Release, Renewal, Seat, SessionId, Settings, Ticket, Tick,
+    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost,
+    Outcome, Release, Renewal, Seat, SessionId, Settings, Tick, Ticket,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,7 +183,10 @@ impl World {
             Place::Granted(grant) => Some(grant),
             Place::InLine(_) => {
                 let grants = self.told().grants;
-                grants.iter().find(|(name, _)| *name == who).map(|&(_, grant)| grant)
+                grants
+                    .iter()
+                    .find(|(name, _)| *name == who)
+                    .map(|&(_, grant)| grant)
             }
         }
     }

@@ -240,7 +240,10 @@ fn renew_against_reentry() {
     let mut elsewhere = world.seat(session);
 
     let other = thread::spawn(move || {
-        let again = Acquire { reentrant: true, ..Acquire::exclusive(loom_tests::key(KEY), 1) };
+        let again = Acquire {
+            reentrant: true,
+            ..Acquire::exclusive(loom_tests::key(KEY), 1)
+        };
         elsewhere.ask(&again, at(5))
     });
     let renewed = a.renew(KEY, fence, 20, at(5));

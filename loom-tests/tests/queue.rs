@@ -35,6 +35,32 @@ fn a_waiter_that_does_not_mark_the_word_is_caught() {
     check_broken(Fault::WaiterUnannounced, enqueue_against_release);
 }
 
+/// Somebody stands in line, while the holder releases so late that its lease is over.
+fn enqueue_against_late_release() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let fence = a.lock(KEY, 10, at(0));
+
+    let waiter =
+        thread::spawn(move || b.stand_in_line(&Acquire::exclusive(key(KEY), 10), "b", at(9)));
+    a.release(KEY, fence, at(11));
+    let place = waiter.join().unwrap();
+
+    let grant = world.grant_of("b", place);
+    assert!(grant.is_some(), "somebody waits beside a free lock");
+}
+
+#[test]
+fn a_release_that_comes_too_late_never_misses_a_waiter() {
+    check(enqueue_against_late_release);
+}
+
+#[test]
+#[should_panic(expected = "somebody waits beside a free lock")]
+fn a_waiter_that_a_late_release_cannot_see_is_caught() {
+    check_broken(Fault::WaiterUnannounced, enqueue_against_late_release);
+}
+
 /// The holder releases to the first in line and another takes the place in the line that has become free, while the first
 /// is cancelled.
 fn cancel_against_hand_off() {

@@ -5,7 +5,7 @@
 use engine::{Acquire, Fault, Fence, Lost, Outcome, Span};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use loom_tests::{KEY, World, at, check, check_broken, is_released, key};
+use loom_tests::{KEY, Place, World, at, check, check_broken, is_released, key};
 use std::sync::Arc;
 
 /// The session of the first in line ends while the holder releases to it.
@@ -45,6 +45,51 @@ fn the_lock_goes_on_when_its_next_holder_vanishes() {
 #[should_panic(expected = "stays with a session that has ended")]
 fn a_vacated_seat_that_forgets_a_fresh_grant_is_caught() {
     check_broken(Fault::VacateForgetsGranted, end_against_hand_off);
+}
+
+/// Three at once: the holder releases, the session of the first in line ends and the second in line is cancelled.
+fn end_and_cancel_against_hand_off() {
+    let world = World::new();
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    let fence = a.lock(KEY, 100, at(0));
+    let request = Acquire::exclusive(key(KEY), 100);
+    b.stand_in_line(&request, "b", at(0));
+    let Place::InLine(ticket) = c.stand_in_line(&request, "c", at(0)) else {
+        panic!("the key is held")
+    };
+
+    let leaver = thread::spawn(move || b.leave(at(1)));
+    let canceller = thread::spawn({
+        let world = world.clone();
+        move || world.engine().cancel(ticket, at(1))
+    });
+    assert!(is_released(a.release(KEY, fence, at(1))));
+    leaver.join().unwrap();
+    let cancelled = canceller.join().unwrap();
+
+    let told = world.told();
+    let [to_b, to_c] = ["b", "c"].map(|who| told.grants.iter().any(|&(name, _)| name == who));
+    assert!(
+        told.losses.len() == usize::from(to_b),
+        "the lock stays with a session that has ended"
+    );
+    assert!(
+        cancelled.is_some() != to_c,
+        "cancelled and granted, or left standing"
+    );
+    let holder = world.holder(KEY, at(1)).map(|(owner, _)| owner);
+    assert_eq!(holder, to_c.then_some(c.session()));
+}
+
+#[test]
+fn nothing_is_stranded_when_the_first_dies_and_the_second_gives_up() {
+    check(end_and_cancel_against_hand_off);
+}
+
+#[test]
+#[should_panic(expected = "stays with a session that has ended")]
+fn a_fresh_grant_that_nobody_takes_back_is_caught() {
+    check_broken(Fault::VacateForgetsGranted, end_and_cancel_against_hand_off);
 }
 
 /// The session of the one in line ends. If the holder knows it before it releases, nobody is to be granted.
@@ -196,7 +241,10 @@ fn keep_alive_against_end() {
     let engine = world.engine();
     let session = engine.open_session(10, at(0)).expect("there is room");
     let mut a = world.seat(session);
-    let bound = Acquire { span: Span::Session, ..Acquire::exclusive(key(KEY), 1) };
+    let bound = Acquire {
+        span: Span::Session,
+        ..Acquire::exclusive(key(KEY), 1)
+    };
     assert!(matches!(a.ask(&bound, at(0)), Outcome::Granted(_)));
     let mut b = world.client();
 
@@ -227,7 +275,12 @@ fn an_end_that_overwrites_a_keep_alive_is_caught() {
 fn open_against_forget() {
     let world = World::new();
     let engine = world.engine();
-    let open = |world: &World| world.engine().open_session(100, at(0)).expect("there is room");
+    let open = |world: &World| {
+        world
+            .engine()
+            .open_session(100, at(0))
+            .expect("there is room")
+    };
     let (a, b) = (open(&world), open(&world));
     for session in [a, b] {
         assert!(engine.end_session(session) && engine.forget_session(session));
@@ -246,7 +299,9 @@ fn open_against_forget() {
     let three = open(&world);
 
     assert!(
-        [one, two, three].iter().all(|&session| engine.is_open(session, at(1))),
+        [one, two, three]
+            .iter()
+            .all(|&session| engine.is_open(session, at(1))),
         "two sessions were given one place"
     );
 }

@@ -223,3 +223,37 @@ fn a_key_forgotten_while_the_index_grows_comes_back_above_its_last_fence() {
 fn a_floor_raised_too_late_for_the_new_index_is_caught() {
     check_broken(Fault::FloorAfterEviction, evict_against_growth);
 }
+
+/// The index is left for a larger one, and an idle key is then forgotten there, while somebody who asks for it may still be
+/// in the old one.
+fn stale_inserter_against_growth() {
+    let world = World::new();
+    let old = idle_key(&world, KEY);
+    let (mut a, mut b) = (world.client(), world.client());
+    a.lock("x", 10 * LATE_MS, at(0));
+    a.lock("y", 10 * LATE_MS, at(0));
+
+    let home = thread::spawn({
+        let world = world.clone();
+        move || {
+            a.lock("z", 10, at(LATE_MS));
+            world.advance(at(LATE_MS));
+        }
+    });
+    let new = b.lock(KEY, 10, at(LATE_MS));
+    home.join().unwrap();
+
+    assert!(new > old, "a fence went back from {old} to {new}");
+    assert_eq!(world.holder(KEY, at(LATE_MS)), Some((b.session(), new)));
+}
+
+#[test]
+fn a_key_is_not_looked_for_in_an_index_that_was_left() {
+    check(stale_inserter_against_growth);
+}
+
+#[test]
+#[should_panic(expected = "a fence went back")]
+fn a_floor_raised_too_late_for_the_old_index_is_caught() {
+    check_broken(Fault::FloorAfterEviction, stale_inserter_against_growth);
+}

@@ -86,19 +86,23 @@ fn waiting_against_expiry() {
         move || world.advance(at(10))
     });
     // By its own clock the lease still runs.
-    b.stand_in_line(&Acquire::exclusive(key(KEY), 10), "b", at(9));
+    let place = b.stand_in_line(&Acquire::exclusive(key(KEY), 10), "b", at(9));
     wheel.join().unwrap();
 
     world.advance(at(11));
-    assert!(
-        world.holder(KEY, at(11)).is_some_and(|(owner, _)| owner == b.session()),
-        "the lease is over and the waiter waits on"
-    );
+    let grant = world.grant_of("b", place);
+    assert!(grant.is_some(), "the lease is over and the waiter waits on");
 }
 
 #[test]
 fn a_waiter_is_granted_when_the_lease_before_it_expires() {
     check(waiting_against_expiry);
+}
+
+#[test]
+#[should_panic(expected = "the lease is over and the waiter waits on")]
+fn a_wheel_that_forgets_waiters_is_caught() {
+    check_broken(Fault::ExpiryForgetsWaiters, waiting_against_expiry);
 }
 
 /// By then every key of the beginning is idle.

@@ -4,7 +4,6 @@ use crate::host::{ConnectionId, Mail, Waiter};
 use crate::metrics::CoreMetrics;
 use crate::net::connection::Connection;
 use crate::net::reply;
-use crate::registry::Remembered;
 use crate::shared::Shared;
 use engine::{GaveUp, Grant, Key, Release, Seat, SessionId};
 use hashbrown::HashMap;
@@ -202,7 +201,8 @@ impl Core {
         let now = self.shared.clock.now();
         let connection = self
             .find(waiter.connection)
-            .filter(|connection| connection.finish_wait(waiter.request_id));
+            .filter(|connection| connection.finish_wait(waiter.request_id))
+            .filter(|connection| connection.accept(&waiter, grant));
         match connection {
             Some(connection) => {
                 let metrics = self.metrics();
@@ -214,7 +214,6 @@ impl Core {
                     audit.granted_to_waiter(session, &waiter, &grant, now);
                 }
                 connection.session.count_held(self.id, 1);
-                connection.remember(waiter.request_id, Remembered::Granted(grant));
                 connection.send(|out| {
                     reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
                 });

@@ -30,6 +30,8 @@ pub(crate) struct Waiter {
     pub(crate) connection: ConnectionId,
     pub(crate) session: SessionId,
     pub(crate) request_id: u64,
+    /// It came again, after its connection broke.
+    pub(crate) is_repeat: bool,
     pub(crate) key: Arc<[u8]>,
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,

@@ -16,7 +16,7 @@
 //! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |
 //! | `net/connection.rs` | read, decide, write once per batch; the bounds of a connection                      |
 //! | `net/dispatch.rs`   | from a request to the engine and back; `net/inspect.rs`: the ones that only look    |
-//! | `net/reply.rs`      | the engine's answers in the words of the wire                                       |
+//! | `net/repeat.rs`     | requests that come again; `net/reply.rs`: answers in the words of the wire          |
 //! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
 //! | `registry.rs`       | sessions: secret, name, connections, remembered outcomes                            |
 //! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |

@@ -9,7 +9,7 @@ use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use protocol::SessionSecret;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -19,6 +19,9 @@ pub(crate) const REMEMBERED_MAX: usize = 256;
 
 /// How many outcomes a session remembers of connections that are gone: the ones with the highest ids.
 const PAST_MAX: usize = 8 * REMEMBERED_MAX;
+
+/// How many requests that came again a session knows by their ids, in case the first sending is yet to be read.
+const REPEATED_MAX: usize = 4 * REMEMBERED_MAX;
 
 const MAP_COUNT: usize = 64;
 
@@ -38,6 +41,8 @@ pub(crate) struct Session {
     /// When it was last kept alive, so that not every batch does it.
     kept_ms: AtomicU64,
     is_ending: AtomicBool,
+    /// The highest id that came again.
+    repeated_through: AtomicU64,
     links: Mutex<Links>,
     /// Locks taken minus locks released, per core; each written by its own core only.
     held_by_core: Box<[AtomicI64]>,
@@ -53,6 +58,8 @@ struct Links {
     past: BTreeMap<u64, Remembered>,
     /// The highest id whose outcome a connection that is gone no longer knew, or `past` had no room for.
     forgotten: u64,
+    /// The ids that came again.
+    repeated: BTreeSet<u64>,
 }
 
 struct Link {
@@ -188,6 +195,7 @@ impl Session {
             opened: now,
             kept_ms: AtomicU64::new(now.as_ms()),
             is_ending: AtomicBool::new(false),
+            repeated_through: AtomicU64::new(0),
             links: Mutex::default(),
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
             lost: AtomicI64::new(0),
@@ -253,17 +261,45 @@ impl Session {
             .map(|link| link.address)
     }
 
+    /// Writes down that a request came again: its first sending, if that is read only now, is to have no effect.
+    pub(crate) fn note_repeat(&self, request_id: u64) {
+        let mut links = self.links.lock();
+        links.repeated.insert(request_id);
+        if links.repeated.len() > REPEATED_MAX {
+            links.repeated.pop_first();
+        }
+        self.repeated_through
+            .fetch_max(request_id, Ordering::Relaxed);
+    }
+
+    /// Whether a request came again, on another connection. Ids rise, so that most are above all that ever did.
+    #[inline]
+    pub(crate) fn was_repeated(&self, request_id: u64) -> bool {
+        request_id <= self.repeated_through.load(Ordering::Relaxed)
+            && self.links.lock().repeated.contains(&request_id)
+    }
+
     /// What became of a request that is now repeated, on whichever connection it came first.
+    ///
+    /// A connection decides with its outcomes locked. So one that decides the first sending at this moment is waited for;
+    /// and one that comes to it later finds, by `was_repeated`, what `note_repeat` wrote down before this. The caller must
+    /// not have any outcomes locked: two who wait for each other would wait for ever.
     pub(crate) fn recall(&self, request_id: u64) -> Recollection {
-        let links = self.links.lock();
-        let mut forgotten = links.forgotten;
-        for link in &links.connections {
-            let outcomes = link.outcomes.lock();
+        let live: Vec<_> = {
+            let links = self.links.lock();
+            let outcomes = links.connections.iter().map(|link| link.outcomes.clone());
+            outcomes.collect()
+        };
+        let mut forgotten = 0;
+        for outcomes in live {
+            let outcomes = outcomes.lock();
             if let Some(outcome) = outcomes.find(request_id) {
                 return Recollection::Outcome(outcome);
             }
             forgotten = forgotten.max(outcomes.forgotten);
         }
+        let links = self.links.lock();
+        forgotten = forgotten.max(links.forgotten);
         match links.past.get(&request_id) {
             Some(Remembered::Unanswered) => Recollection::NoEffect,
             Some(outcome) => Recollection::Outcome(*outcome),

@@ -56,6 +56,10 @@ impl Shared {
             now,
         ));
         self.registry().insert(session.clone());
+        // Its time may have run out before anybody could find it; then nobody else will take it down.
+        if !self.engine.is_open(id, self.clock.now()) {
+            self.end_session(id);
+        }
         Some(session)
     }
 

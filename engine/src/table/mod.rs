@@ -354,12 +354,10 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // The current index may be half-way to its successor, which nobody else owns.
-        let guard = reclaim::pin();
-        let mut successor = match self.current.load(&guard) {
+        let mut successor = match self.current.load(&reclaim::pin()) {
             Some(index) => index.next.take(),
             None => IndexPointer::null(),
         };
-        drop(guard);
         successor.free();
         self.current.free();
     }

@@ -6,15 +6,15 @@
 //! cut off; a frame that does not complete and a peer that does not read are cut off in time.
 
 use crate::core::Core;
-use crate::host::ConnectionId;
+use crate::host::{ConnectionId, Waiter};
 use crate::net::dispatch::{Batch, Decided};
 use crate::net::{opening, reply, stopping};
 use crate::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
-use engine::{Seat, Ticket};
+use engine::{Grant, Seat, Ticket};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use protocol::{ErrorCode, RequestId, limits};
+use protocol::{ErrorCode, Reply, RequestId, limits};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
@@ -50,7 +50,8 @@ pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) session: Arc<Session>,
     pub(crate) seat: Rc<RefCell<Seat>>,
-    outcomes: Arc<Mutex<Outcomes>>,
+    /// Locked while a batch is decided and while a grant is delivered: see `Session::recall`.
+    pub(crate) outcomes: Arc<Mutex<Outcomes>>,
     /// Acquires that wait, by request id.
     pub(crate) waits: RefCell<HashMap<u64, Ticket>>,
     out: RefCell<BytesMut>,
@@ -138,14 +139,16 @@ impl Connection {
         self.waits.borrow_mut().insert(request_id, ticket);
     }
 
-    pub(crate) fn remember(&self, request_id: u64, outcome: Remembered) {
-        self.outcomes.lock().extend([(request_id, outcome)]);
-    }
-
-    pub(crate) fn remember_all(&self, outcomes: &mut Vec<(u64, Remembered)>) {
-        if !outcomes.is_empty() {
-            self.outcomes.lock().extend(outcomes.drain(..));
+    /// Takes the grant of a wait that is over, unless the request came again on another connection and is waited for there.
+    pub(crate) fn accept(&self, waiter: &Waiter, grant: Grant) -> bool {
+        let mut outcomes = self.outcomes.lock();
+        if !waiter.is_repeat && self.session.was_repeated(waiter.request_id) {
+            let id = RequestId::new(waiter.request_id);
+            self.send(|out| Reply::Cancelled.append(id, out));
+            return false;
         }
+        outcomes.extend([(waiter.request_id, Remembered::Granted(grant))]);
+        true
     }
 }
 

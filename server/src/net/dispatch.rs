@@ -4,9 +4,10 @@ use crate::core::Core;
 use crate::host::Waiter;
 use crate::net::connection::Connection;
 use crate::net::{inspect, reply};
-use crate::registry::{Recollection, Remembered};
+use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Grant, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
+use parking_lot::MutexGuard;
 use protocol::{
     Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
     RequestId, UnavailableReason, limits, request::op,
@@ -24,8 +25,8 @@ const _: () = assert!(
 
 /// Decides the requests of one connection.
 pub(crate) struct Batch {
-    core: Rc<Core>,
-    connection: Rc<Connection>,
+    pub(super) core: Rc<Core>,
+    pub(super) connection: Rc<Connection>,
     /// Outcomes of this batch that are worth remembering; empty between batches.
     outcomes: Vec<(u64, Remembered)>,
 }
@@ -63,8 +64,11 @@ impl Batch {
         let now = self.core.shared.clock.now();
         let shared = self.core.shared.clone();
         let _batch = shared.engine.batch();
-        let seat = self.connection.seat.clone();
-        let mut seat = seat.borrow_mut();
+        let connection = self.connection.clone();
+        let mut seat = connection.seat.borrow_mut();
+        // Before anything of this is written, what it changes must be remembered: a reply that is lost on the way may be
+        // asked for again at any moment.
+        let mut memory = connection.outcomes.lock();
         let mut requests = 0;
         // Any sign of life keeps the session alive, but not every one costs a write.
         if self.connection.session.wants_keeping(now) {
@@ -86,6 +90,15 @@ impl Batch {
                     let field = "request id";
                     break Err(DecodeError::Zero { field });
                 }
+                Ok(Some(frame)) if frame.is_repeated() => {
+                    requests += 1;
+                    // Looks into the memory of all connections of the session, this one's among them.
+                    memory.extend(self.outcomes.drain(..));
+                    MutexGuard::unlocked(&mut memory, || {
+                        self.decide_one(&frame, &mut seat, now, out);
+                    });
+                    more = takes_long(frame.kind);
+                }
                 Ok(Some(frame)) => {
                     requests += 1;
                     self.decide_one(&frame, &mut seat, now, out);
@@ -98,8 +111,7 @@ impl Batch {
         let metrics = self.core.metrics();
         metrics.batches.bump();
         metrics.requests.add(requests);
-        // Before anything of this is written: a reply that is lost on the way must be found when it is asked for again.
-        self.connection.remember_all(&mut self.outcomes);
+        memory.extend(self.outcomes.drain(..));
         let bytes = bytes.len() - unread.len();
         result.map(|()| Decided { bytes, more })
     }
@@ -113,15 +125,21 @@ impl Batch {
                 return reply::error(ErrorCode::MALFORMED, &error.to_string()).append(id, out);
             }
         };
-        if frame.is_repeated()
-            && let Some(reply) = self.recall(id, &request, now)
-        {
-            self.core.metrics().repeats_answered.bump();
-            return reply.append(id, out);
+        let is_repeat = frame.is_repeated();
+        if is_repeat {
+            self.connection.session.note_repeat(id.get());
+            if let Some(reply) = self.recall(id, &request, now) {
+                self.core.metrics().repeats_answered.bump();
+                return reply.append(id, out);
+            }
+        } else if self.connection.session.was_repeated(id.get()) {
+            // The first sending, read after the second: the client has its answer, and expects nothing of this one.
+            let message = "this request came again on another connection, and was answered there";
+            return reply::error(ErrorCode::OUT_OF_TURN, message).append(id, out);
         }
         let shared = &self.core.shared;
         match request {
-            Request::Acquire(acquire) => self.acquire(id, &acquire, seat, now, out),
+            Request::Acquire(acquire) => self.acquire(id, is_repeat, &acquire, seat, now, out),
             Request::Renew { key, fence, lease } => {
                 self.renew(id, key, fence, lease, seat, now, out)
             }
@@ -179,47 +197,11 @@ impl Batch {
         }
     }
 
-    /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
-    fn recall(&self, id: RequestId, request: &Request<'_>, now: Tick) -> Option<Reply<'static>> {
-        match (self.connection.session.recall(id.get()), request) {
-            (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
-                // The lease may have been renewed since, or be over: then nothing is left of it.
-                let you = Some(self.connection.session.id);
-                let state = self.core.shared.engine.query(engine_key(acquire.key), now);
-                let holder = state.and_then(|state| {
-                    let mut holders = state.holders.into_iter();
-                    holders.find(|holder| holder.fence == grant.fence && holder.owner == you)
-                });
-                let until = holder.map_or(now, |holder| holder.until);
-                Some(reply::granted(&Grant { until, ..grant }, now))
-            }
-            (Recollection::Outcome(Remembered::Released { count }), Request::Release { .. }) => {
-                Some(Reply::Released {
-                    remaining_count: count,
-                })
-            }
-            // Asked for again, an exclusive lock is refused to whom it was granted, and nothing else happens. Others would
-            // be counted twice.
-            (Recollection::Forgotten, Request::Acquire(acquire))
-                if acquire.is_reentrant || acquire.mode == protocol::Mode::Shared =>
-            {
-                Some(forgotten())
-            }
-            (Recollection::Forgotten, Request::Release { key, fence }) => {
-                let state = self.core.shared.engine.query(engine_key(*key), now)?;
-                let fence = engine_fence(*fence)?;
-                let mut holders = state.holders.into_iter();
-                let is_counted = holders.any(|holder| holder.fence == fence && holder.count > 1);
-                is_counted.then(forgotten)
-            }
-            _ => None,
-        }
-    }
-
     #[inline]
     fn acquire(
         &mut self,
         id: RequestId,
+        is_repeat: bool,
         acquire: &Acquire<'_>,
         seat: &mut Seat,
         now: Tick,
@@ -271,6 +253,7 @@ impl Batch {
                 connection: self.connection.id,
                 session: seat.session(),
                 request_id: id.get(),
+                is_repeat,
                 key: acquire.key.as_bytes().into(),
                 mode: request.mode,
                 lease: acquire.lease,
@@ -544,19 +527,17 @@ impl Batch {
             NotHeld::Free => NotHeldReason::UNSPECIFIED,
             NotHeld::Expired | NotHeld::SessionEnded => NotHeldReason::EXPIRED,
             NotHeld::OtherOwner => NotHeldReason::OTHER_OWNER,
-            NotHeld::OtherFence => {
-                let you = Some(self.connection.session.id);
-                let state = self.core.shared.engine.query(engine_key(key), now);
-                let is_yours = state
-                    .is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you));
-                if is_yours {
-                    NotHeldReason::OTHER_FENCE
-                } else {
-                    NotHeldReason::OTHER_OWNER
-                }
-            }
+            NotHeld::OtherFence if self.holds(key, now) => NotHeldReason::OTHER_FENCE,
+            NotHeld::OtherFence => NotHeldReason::OTHER_OWNER,
         };
         Reply::NotHeld { reason }
+    }
+
+    /// Whether this session holds a key, under whatever fence.
+    pub(super) fn holds(&self, key: protocol::Key<'_>, now: Tick) -> bool {
+        let you = Some(self.connection.session.id);
+        let state = self.core.shared.engine.query(engine_key(key), now);
+        state.is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you))
     }
 }
 
@@ -567,24 +548,17 @@ fn session_ended() -> Reply<'static> {
     )
 }
 
-fn forgotten() -> Reply<'static> {
-    reply::error(
-        ErrorCode::FORGOTTEN,
-        "what became of this request has been forgotten; ask for what is held",
-    )
-}
-
 /// Requests that look at many things, so that a pipeline full of them would hold up everybody else on the core.
 fn takes_long(kind: u8) -> bool {
     matches!(kind, op::LIST | op::SESSIONS | op::STATS)
 }
 
-fn engine_key(key: protocol::Key<'_>) -> Key<'_> {
+pub(super) fn engine_key(key: protocol::Key<'_>) -> Key<'_> {
     Key::new(key.as_bytes()).expect("the decoder lets nothing longer through")
 }
 
 /// A fence beyond all that can be granted is nobody's.
-fn engine_fence(fence: Fence) -> Option<engine::Fence> {
+pub(super) fn engine_fence(fence: Fence) -> Option<engine::Fence> {
     engine::Fence::new(fence.get())
 }
 

@@ -5,5 +5,6 @@ mod dispatch;
 mod inspect;
 pub(crate) mod listener;
 mod opening;
+mod repeat;
 pub(crate) mod reply;
 pub(crate) mod stopping;

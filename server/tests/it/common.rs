@@ -9,8 +9,7 @@ use server::{Builder, Server};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 /// No answer within this is a failure; nothing is asserted about how much sooner it comes.
@@ -155,6 +154,12 @@ impl Peer {
 
     /// Another connection of the same session, with ids of its own.
     pub(crate) fn join(&self, name: &str) -> Peer {
+        self.try_join(name)
+            .expect("the session is there to be joined")
+    }
+
+    /// As `join`; `None` if the session is over.
+    pub(crate) fn try_join(&self, name: &str) -> Option<Peer> {
         let session = self.session.expect("only who was let in can be joined");
         let opening = Opening::Join(session);
         let mut peer = Peer::silent(self.address);
@@ -163,8 +168,13 @@ impl Peer {
             opening,
             ..hello(name)
         });
-        welcome.expect("the session is there to be joined");
-        peer
+        match welcome {
+            Ok(()) => Some(peer),
+            Err(refused) => {
+                assert_eq!(refused.code, ErrorCode::SESSION_UNKNOWN);
+                None
+            }
+        }
     }
 
     /// Leaves without a word, and comes back to the session on a new connection.
@@ -193,6 +203,10 @@ impl Peer {
     /// The id of the next request.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id
+    }
+
+    pub(crate) fn start_ids_at(&mut self, next_id: u64) {
+        self.next_id = next_id;
     }
 
     /// Sends a request under the next id.
@@ -419,104 +433,6 @@ impl Peer {
         *stats
             .get(name)
             .unwrap_or_else(|| panic!("no statistic {name} among {stats:?}"))
-    }
-}
-
-/// A client that behaves, beside all that do not: takes and releases locks of its own on several connections, and asserts
-/// every answer.
-pub(crate) struct Healthy {
-    thread: std::thread::JoinHandle<()>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Healthy {
-    pub(crate) fn start(address: SocketAddr) -> Healthy {
-        Healthy::start_with(address, hello("healthy"))
-    }
-
-    pub(crate) fn start_with(address: SocketAddr, hello: Hello<'_>) -> Healthy {
-        let mut peers: Vec<Peer> = (0..4).map(|_| Peer::open(address, hello)).collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_over = stop.clone();
-        let thread = std::thread::spawn(move || {
-            let mut last_fence = 0;
-            loop {
-                // Asked before the round: the last one comes after all that the others did.
-                let is_last = is_over.load(Ordering::Acquire);
-                for peer in &mut peers {
-                    let fence = peer.acquire("healthy", LONG_MS);
-                    assert!(fence > last_fence, "fences rise");
-                    last_fence = fence;
-                    peer.ping();
-                    assert!(peer.release("healthy", fence), "its own to release");
-                }
-                if is_last {
-                    break;
-                }
-                // Others want to run as well.
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        Healthy { thread, stop }
-    }
-
-    /// Asserts that it was served well all the time.
-    pub(crate) fn finish(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread
-            .join()
-            .expect("the healthy client was served well");
-    }
-}
-
-/// Runs `misbehave` against a server while a healthy client is at work.
-pub(crate) fn beside_a_healthy_client(
-    change: impl FnOnce(&mut server::Config),
-    misbehave: impl FnOnce(SocketAddr),
-) {
-    let server = start_with(|builder| builder.with(change));
-    let healthy = Healthy::start(server.local_addr());
-    misbehave(server.local_addr());
-    healthy.finish();
-    server.shutdown();
-}
-
-/// Random numbers that can be had again: `FENCEPOST_TEST_SEED` sets the seed that is printed.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn seeded(test: &str) -> Random {
-        let seed = std::env::var("FENCEPOST_TEST_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_else(|| {
-                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-                now.map_or(1, |now| now.as_nanos() as u64)
-            });
-        println!("{test}: FENCEPOST_TEST_SEED={seed}");
-        Random(seed)
-    }
-
-    /// Another stream of numbers, for another thread.
-    pub(crate) fn fork(&mut self) -> Random {
-        Random(self.next())
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
     }
 }
 

@@ -1,6 +1,9 @@
 //! Many at once.
 
-use crate::common::{LONG_MS, Peer, acquire, granted, hello, release, start, until, wire_key};
+use crate::common::{
+    LONG_MS, Peer, acquire, granted, hello, hello_for, release, session_bound, start, until,
+    wire_key,
+};
 use protocol::{Reply, Request, SessionId};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
@@ -81,6 +84,38 @@ fn two_thousand_connections_at_once_are_served_by_all_cores() {
     server.shutdown();
     for peer in &mut peers {
         peer.is_closed_with(protocol::ErrorCode::SHUTTING_DOWN);
+    }
+}
+
+#[test]
+fn sessions_that_end_by_the_hundred_leave_nothing_behind() {
+    let server = start();
+    let address = server.local_addr();
+    let mut observer = Peer::connect(address, "observer");
+    for round in 0..3 {
+        for number in 0..150 {
+            // The shortest there are: some of them end while they open, on a busy machine.
+            let mut peer = Peer::open(address, hello_for("short-lived", 1));
+            let mut second = match number % 3 {
+                // The session may be over by now.
+                0 => peer.try_join("short-lived"),
+                _ => None,
+            };
+            for key in 0..3 {
+                let key = format!("k/{round}/{number}/{key}");
+                peer.try_send(&session_bound(&key, 0));
+                if let Some(second) = &mut second {
+                    second.try_send(&acquire(&key, LONG_MS, LONG_MS));
+                }
+            }
+        }
+        until("all are over", || {
+            let stats = observer.stats();
+            stats["sessions"] == 1
+                && stats["held"] == 0
+                && stats["waiters"] == 0
+                && stats["connections"] == 1
+        });
     }
 }
 

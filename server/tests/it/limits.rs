@@ -1,9 +1,10 @@
 //! Every bound, at its edge: a clear answer for whoever meets it, and what is held can still be renewed and released.
 
 use crate::common::{
-    LONG_MS, Peer, acquire, beside_a_healthy_client, busy, cancel, granted, hello, release, renew,
-    shared, start_with, until, with_metadata,
+    LONG_MS, Peer, acquire, busy, cancel, granted, hello, release, renew, shared, start_with,
+    until, with_metadata,
 };
+use crate::healthy::beside_a_healthy_client;
 use protocol::{BusyBound, ErrorCode, Reply, Request};
 
 #[test]

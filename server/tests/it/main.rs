@@ -3,13 +3,17 @@
 mod audit;
 mod common;
 mod crowd;
+mod healthy;
 mod hostile;
 mod http;
 mod limits;
 mod locks;
 mod metrics;
+mod noise;
+mod random;
 mod repeats;
 mod sessions;
+mod slow;
 mod stopping;
 mod stress;
 mod system;

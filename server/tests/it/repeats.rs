@@ -236,7 +236,9 @@ fn what_the_server_has_forgotten_takes_no_effect_twice() {
         peer.acquire(&format!("k/{number}"), LONG_MS);
     }
     let mut peer = peer.come_back("a");
+    let patient = acquire("exclusive", LONG_MS, LONG_MS);
     for (id, request) in [
+        (exclusive_id, &patient),
         (twice_id, &twice),
         (together_id, &together),
         (give_back_id, &give_back),
@@ -255,7 +257,7 @@ fn what_the_server_has_forgotten_takes_no_effect_twice() {
             )
         });
     }
-    // Asked for again, an exclusive lock cannot be had twice: the client learns that it has it.
+    // Asked for again without a wait, an exclusive lock cannot be had twice: the client learns that it has it.
     again(&mut peer, exclusive_id, &exclusive, |reply| match reply {
         Reply::Refused(contention) => {
             let holder = contention.holder.expect("long settled");
@@ -282,4 +284,49 @@ fn outcomes_are_remembered_across_many_reconnects() {
         let request = reentrant(&key, LONG_MS);
         assert_eq!(again(&mut peer, id, &request, grant), (fence, 1), "{key}");
     }
+}
+
+/// The old connection broke for the client, and the server has not read all of it yet.
+#[test]
+fn a_first_sending_that_is_read_after_the_second_has_no_effect() {
+    let server = start();
+    let mut old = Peer::connect(server.local_addr(), "a");
+    let mut new = old.join("a");
+    let mut other = Peer::connect(server.local_addr(), "other");
+    let request = session_bound("k", 0);
+    let id = old.next_id();
+    let fence = again(&mut new, id, &request, granted);
+    let give_back = release("k", fence);
+    let give_back_id = id + 1;
+    again(&mut new, give_back_id, &give_back, |reply| {
+        assert_eq!(reply, Reply::Released { remaining_count: 0 })
+    });
+    old.send_as(id, &request, false);
+    assert_eq!(old.reply(id, error_code), ErrorCode::OUT_OF_TURN);
+    old.send_as(give_back_id, &give_back, false);
+    assert_eq!(old.reply(give_back_id, error_code), ErrorCode::OUT_OF_TURN);
+    assert!(other.acquire("k", LONG_MS) > fence, "nobody has it");
+    // What comes for the first time is not concerned, on either of them.
+    old.acquire("old", LONG_MS);
+    new.acquire("new", LONG_MS);
+}
+
+#[test]
+fn a_wait_that_is_asked_again_while_its_connection_seems_to_live_is_granted_there() {
+    let server = start();
+    let address = server.local_addr();
+    let mut holder = Peer::connect(address, "holder");
+    let mut observer = Peer::connect(address, "observer");
+    let held = holder.acquire("k", LONG_MS);
+    let mut old = Peer::connect(address, "a");
+    let mut new = old.join("a");
+    let id = old.stand_in_line("k", 0, &mut observer);
+    new.send_as(id, &acquire("k", LONG_MS, LONG_MS), true);
+    until("both stand in line", || observer.queue_length("k") == 2);
+    assert!(holder.release("k", held));
+    let fence = new.reply(id, granted);
+    assert_eq!(fence, held + 2, "the first one's turn was given back");
+    old.reply(id, |reply| assert_eq!(reply, Reply::Cancelled));
+    assert!(new.release("k", fence));
+    assert_eq!(observer.query("k"), (vec![], 0));
 }

@@ -1,16 +1,16 @@
 //! Everything at once: waits, cancels, breaks, returns and goodbyes on a few keys, and a checker that sees every hold.
 
 use crate::common::{
-    LONG_MS, Peer, Random, acquire, cancel, granted, hello_for, reentrant, release, renew, start,
-    until,
+    LONG_MS, Peer, acquire, cancel, granted, hello_for, reentrant, release, renew, start, until,
 };
+use crate::random::Random;
 use protocol::{Reply, Request};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const KEYS: usize = 3;
 const THREADS: usize = 8;
-const STEPS: usize = 120;
+const STEPS: usize = 500;
 
 /// What the clients know of one key. Whoever hears of a grant writes its fence down, and takes it off before it lets go:
 /// what lies between is a hold beyond doubt.
@@ -62,7 +62,7 @@ impl<'a> Client<'a> {
         let place = self.random.below(KEYS);
         let key = format!("stress/{place}");
         let watched = &self.watched[place];
-        match self.random.below(7) {
+        match self.random.below(8) {
             // Waits, renews, enters once more, and gives back on either connection.
             0 | 1 => {
                 let fence = self.main.ask(&acquire(&key, LONG_MS, LONG_MS), granted);
@@ -135,6 +135,25 @@ impl<'a> Client<'a> {
                     assert_eq!(reply, Reply::Released { remaining_count: 0 })
                 });
             }
+            // As before, but one connection breaks alone, and the other one stays.
+            6 => {
+                let request = acquire(&key, LONG_MS, LONG_MS);
+                let id = self.main.send(&request);
+                self.main = self.side.join("stress");
+                self.main.send_as(id, &request, true);
+                let fence = self.main.reply(id, granted);
+                self.grants += 1;
+                watched.begin(fence);
+                let request = release(&key, fence);
+                watched.end(fence);
+                let id = self.main.send(&request);
+                self.main = self.side.join("stress");
+                self.main.send_as(id, &request, true);
+                self.main.reply(id, |reply| {
+                    assert_eq!(reply, Reply::Released { remaining_count: 0 })
+                });
+                self.skip_ids();
+            }
             // Leaves for good with a lock in its hands and a wait in line.
             _ => {
                 let fence = self.main.ask(&acquire(&key, LONG_MS, LONG_MS), granted);
@@ -148,6 +167,12 @@ impl<'a> Client<'a> {
                 self.side = self.main.join("stress");
             }
         }
+    }
+
+    /// Ids rise over both connections, so that none comes twice.
+    fn skip_ids(&mut self) {
+        let (main, side) = (self.main.next_id(), self.side.next_id());
+        self.side.start_ids_at(main.max(side) + 1_000_000);
     }
 
     /// Both connections break, and both are there again.
