@@ -5,6 +5,11 @@ pub mod baseline;
 pub mod keys;
 pub mod subject;
 
+/// Switches huge pages off, as the server does and for the same reason: what is measured is what ships.
+pub fn without_huge_pages() {
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 /// The server's allocator. Here, so that every bench and the tool run with it by linking this crate.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

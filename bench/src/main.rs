@@ -19,8 +19,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // As the server does, for the same reason: what is measured is what ships.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let Command::Engine(arguments) = Arguments::parse().command;
     figures::run(&arguments)
 }

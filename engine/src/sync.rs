@@ -43,7 +43,7 @@ mod modelled {
     const COMPANION_COUNT: usize = 2;
 
     loom::thread_local! {
-        /// The how manieth thread of this execution it is.
+        /// Which of this execution's threads it is, counted from zero.
         static READER: usize = NEXT_READER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 

@@ -1,7 +1,5 @@
 //! The ceiling of fences: never overtaken, and raising it serves whoever waits for it.
 
-#![cfg(loom)]
-
 use engine::{Acquire, Fault, Fence, Outcome, Settings};
 use loom::thread;
 use loom_tests::{KEY, World, at, check, check_broken, is_released, key, small};

@@ -1,7 +1,5 @@
 //! One key, its two words, no queue: acquire, renew, release and expiry against one another.
 
-#![cfg(loom)]
-
 use engine::{Acquire, Fault, Outcome};
 use loom::thread;
 use loom_tests::{KEY, World, at, check, check_broken, is_released};

@@ -1,7 +1,5 @@
 //! The mailbox: a taker that goes to sleep has either found every message or been woken for it.
 
-#![cfg(loom)]
-
 use engine::{Fault, Mailbox, Posted};
 use loom::thread;
 use loom_tests::{check, check_broken};

@@ -1,7 +1,5 @@
 //! Waiters: enqueueing, hand-off and cancellation against one another and against the fast paths.
 
-#![cfg(loom)]
-
 use engine::{Acquire, Fault};
 use loom::thread;
 use loom_tests::{KEY, Place, World, at, check, check_broken, is_released, key};
@@ -33,6 +31,38 @@ fn a_release_never_misses_a_waiter() {
 #[should_panic(expected = "nobody waits beside a free lock")]
 fn a_waiter_that_does_not_mark_the_word_is_caught() {
     check_broken(Fault::WaiterUnannounced, enqueue_against_release);
+}
+
+/// Three at once: two stand in line while the holder releases.
+fn two_enqueue_against_release() {
+    let world = World::new();
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    let fence = a.lock(KEY, 100, at(0));
+
+    let first =
+        thread::spawn(move || b.stand_in_line(&Acquire::exclusive(key(KEY), 100), "b", at(1)));
+    let second =
+        thread::spawn(move || c.stand_in_line(&Acquire::exclusive(key(KEY), 100), "c", at(1)));
+    assert!(is_released(a.release(KEY, fence, at(1))));
+    let places = [("b", first.join().unwrap()), ("c", second.join().unwrap())];
+
+    let grants = places.map(|(who, place)| world.grant_of(who, place));
+    assert!(
+        grants.iter().flatten().count() == 1,
+        "one of two is granted and the other waits: {grants:?}"
+    );
+    assert_eq!(world.engine().waiters(), 1);
+}
+
+#[test]
+fn a_release_serves_one_of_two_who_come_at_once() {
+    check(two_enqueue_against_release);
+}
+
+#[test]
+#[should_panic(expected = "one of two is granted")]
+fn two_waiters_that_do_not_mark_the_word_are_caught() {
+    check_broken(Fault::WaiterUnannounced, two_enqueue_against_release);
 }
 
 /// Somebody stands in line, while the holder releases so late that its lease is over.

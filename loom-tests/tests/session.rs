@@ -1,7 +1,5 @@
 //! Sessions: their end against hand-off, acquire and renewal, and a keep-alive against their end.
 
-#![cfg(loom)]
-
 use engine::{Acquire, Fault, Fence, Lost, Outcome, Span};
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;

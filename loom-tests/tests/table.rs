@@ -1,7 +1,5 @@
 //! The table: insertion, growth, eviction and reuse of cells against one another.
 
-#![cfg(loom)]
-
 use engine::{Fault, Fence};
 use loom::thread;
 use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released};

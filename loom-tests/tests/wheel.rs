@@ -1,7 +1,5 @@
 //! The home core's look at a cell against grants, renewals and the reuse of cells: no deadline is missed.
 
-#![cfg(loom)]
-
 use engine::{Acquire, Fault, Lost};
 use loom::thread;
 use loom_tests::{Client, IDLE_MS, KEY, World, at, check, check_broken, is_released, key};

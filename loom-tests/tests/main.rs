@@ -1,0 +1,11 @@
+//! Every concurrent protocol of the engine, in every interleaving. One binary, one file per protocol.
+
+#![cfg(loom)]
+
+mod ceiling;
+mod cell;
+mod mailbox;
+mod queue;
+mod session;
+mod table;
+mod wheel;

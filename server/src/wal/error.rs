@@ -1,0 +1,324 @@
+//! What can go wrong between us and the disk, in sentences that an operator can act on.
+
+use super::frame::{Flaw, Position};
+use super::payload::RecordError;
+use super::state::BrokenRule;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A call to the file system that failed.
+#[derive(Clone, Debug)]
+pub struct IoFailure {
+    /// What was tried.
+    pub action: &'static str,
+    /// With which file or directory.
+    pub path: PathBuf,
+    /// What the system said. Shared, since whoever asks later is told the same.
+    pub source: Arc<io::Error>,
+}
+
+impl fmt::Display for IoFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoFailure {
+            action,
+            path,
+            source,
+        } = self;
+        write!(f, "cannot {action} {}: {source}", path.display())
+    }
+}
+
+/// Why the log cannot be opened, or writes no more. The server stops: nothing that was not reported as synced may be
+/// acknowledged, now or later.
+#[derive(Clone, Debug)]
+pub enum WalError {
+    /// Another process has the directory.
+    Locked {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// The disk refused something. Nothing is tried twice: after a failed sync the system may drop what it could not
+    /// write and report success the next time.
+    Io(IoFailure),
+    /// What is in the directory cannot be believed, or not be read.
+    Replay(ReplayError),
+    /// There is one snapshot at a time.
+    SnapshotUnderWay,
+    /// The writer thread panicked.
+    WriterGone,
+    /// The log was closed.
+    Closed,
+}
+
+impl fmt::Display for WalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WalError::Locked { dir } => write!(
+                f,
+                "another server is using {}; give each server a directory of its own",
+                dir.display()
+            ),
+            WalError::Io(failure) => failure.fmt(f),
+            WalError::Replay(error) => error.fmt(f),
+            WalError::SnapshotUnderWay => write!(f, "another snapshot is being written"),
+            WalError::WriterGone => write!(f, "the thread that writes the log is gone"),
+            WalError::Closed => write!(f, "the log is closed"),
+        }
+    }
+}
+
+impl std::error::Error for WalError {}
+
+impl From<IoFailure> for WalError {
+    fn from(failure: IoFailure) -> Self {
+        WalError::Io(failure)
+    }
+}
+
+impl From<ReplayError> for WalError {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Io(failure) => WalError::Io(failure),
+            error => WalError::Replay(error),
+        }
+    }
+}
+
+/// Why the log was not believed. The server does not start, and nothing in the directory was changed.
+#[derive(Clone, Debug)]
+pub enum ReplayError {
+    /// A file could not be read.
+    Io(IoFailure),
+    /// A file does not begin as it must.
+    Header {
+        /// Which.
+        file: PathBuf,
+        /// How it should begin.
+        expected: &'static str,
+    },
+    /// A newer server wrote this.
+    NewerVersion {
+        /// Which file.
+        file: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// A segment is longer or shorter than it was made.
+    Size {
+        /// Which.
+        file: PathBuf,
+        /// How long it is.
+        bytes: u64,
+        /// How long it was made.
+        bytes_expected: u64,
+    },
+    /// A file is gone.
+    MissingSegment {
+        /// The file that shows it.
+        file: PathBuf,
+        /// The segment that is missing.
+        sequence: u64,
+    },
+    /// The beginning of the log is gone, and no snapshot replaces it.
+    MissingSnapshot {
+        /// The oldest segment there is.
+        file: PathBuf,
+        /// Where it begins.
+        position: Position,
+    },
+    /// Bytes that were on the disk are not there any more.
+    Damaged {
+        /// In which file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// The position of the record that should be there.
+        position: Position,
+        /// What is there instead.
+        flaw: Flaw,
+        /// How we know that it was there.
+        proof: Proof,
+    },
+    /// A segment does not end where the next begins.
+    Chain {
+        /// The segment.
+        file: PathBuf,
+        /// Where it ends.
+        end: Position,
+        /// Where the next begins.
+        next_begins: Position,
+    },
+    /// A snapshot does not add up.
+    Snapshot {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A whole record that we do not understand.
+    Record {
+        /// In which file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong with it.
+        error: RecordError,
+    },
+    /// A whole record that contradicts others.
+    Rule {
+        /// In which file.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// Which rule it breaks.
+        rule: BrokenRule,
+    },
+}
+
+/// How we know that a record once was on the disk: why a flaw is not just the end of a write that a crash cut short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// A later write, which began only after this one had been synced, is there.
+    LaterWrite {
+        /// The offset of a record of it.
+        offset: u64,
+    },
+    /// There is a later segment, and a segment is begun only after the one before it has been synced.
+    LaterSegment {
+        /// Which.
+        sequence: u64,
+    },
+    /// A snapshot says how much of the log was on the disk when it was completed.
+    Snapshot {
+        /// Up to here.
+        log_end: Position,
+    },
+    /// A snapshot gets its name only when all of it is on the disk.
+    Named,
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Proof::LaterWrite { offset } => {
+                write!(f, "a later write is intact at offset {offset}")
+            }
+            Proof::LaterSegment { sequence } => {
+                write!(f, "segment {sequence} was begun after it")
+            }
+            Proof::Snapshot { log_end } => write!(
+                f,
+                "the snapshot says that the log reached position {log_end}"
+            ),
+            Proof::Named => write!(f, "a snapshot has its name only once it is complete"),
+        }
+    }
+}
+
+impl ReplayError {
+    fn file(&self) -> &Path {
+        match self {
+            ReplayError::Io(failure) => &failure.path,
+            ReplayError::Header { file, .. }
+            | ReplayError::NewerVersion { file, .. }
+            | ReplayError::Size { file, .. }
+            | ReplayError::MissingSegment { file, .. }
+            | ReplayError::MissingSnapshot { file, .. }
+            | ReplayError::Damaged { file, .. }
+            | ReplayError::Chain { file, .. }
+            | ReplayError::Snapshot { file, .. }
+            | ReplayError::Record { file, .. }
+            | ReplayError::Rule { file, .. } => file,
+        }
+    }
+
+    /// What the operator can do.
+    fn advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let newer = matches!(
+            self,
+            ReplayError::NewerVersion { .. }
+                | ReplayError::Record {
+                    error: RecordError::UnknownKind { .. },
+                    ..
+                }
+        );
+        if newer {
+            return write!(f, "Start the version that wrote it.");
+        }
+        let dir = self.file().parent().unwrap_or(Path::new("."));
+        let dir = dir.display();
+        write!(
+            f,
+            "Nothing was changed. Put the directory back from a copy, if there is one from after the last stop; or see \
+             with `fencepost wal verify {dir}` how far it goes, and start above every fence that can have been issued, \
+             without any lease, after `fencepost wal repair {dir} --accept-loss`."
+        )
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.file().display();
+        match self {
+            ReplayError::Io(failure) => return failure.fmt(f),
+            ReplayError::Header { expected, .. } => {
+                write!(f, "{name} is damaged: it does not begin with {expected}. ")?;
+            }
+            ReplayError::NewerVersion { version, .. } => {
+                write!(f, "{name} was written in version {version} of the format. ")?;
+            }
+            ReplayError::Size {
+                bytes,
+                bytes_expected,
+                ..
+            } => write!(
+                f,
+                "{name} has {bytes} bytes and was made with {bytes_expected}. "
+            )?,
+            ReplayError::MissingSegment { sequence, .. } => {
+                write!(f, "segment {sequence} is missing, as {name} shows. ")?;
+            }
+            ReplayError::MissingSnapshot { position, .. } => write!(
+                f,
+                "the log begins with {name} at position {position}, and there is no snapshot of what came before. "
+            )?,
+            ReplayError::Damaged {
+                offset,
+                position,
+                flaw,
+                proof,
+                ..
+            } => write!(
+                f,
+                "{name} is damaged at offset {offset}: the record at position {position} should be there, but {flaw}. \
+                 It was on the disk once: {proof}. "
+            )?,
+            ReplayError::Chain {
+                end, next_begins, ..
+            } => write!(
+                f,
+                "{name} ends at position {end}, but the next segment begins at {next_begins}. "
+            )?,
+            ReplayError::Snapshot { what, .. } => {
+                write!(f, "{name} is damaged: {what}. ")?;
+            }
+            ReplayError::Record { offset, error, .. } => {
+                write!(f, "{name} has at offset {offset} {error}. ")?;
+            }
+            ReplayError::Rule { offset, rule, .. } => {
+                write!(f, "{name} contradicts itself at offset {offset}: {rule}. ")?;
+            }
+        }
+        self.advice(f)
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<IoFailure> for ReplayError {
+    fn from(failure: IoFailure) -> Self {
+        ReplayError::Io(failure)
+    }
+}

@@ -1,0 +1,430 @@
+//! A disk in memory that forgets what was not synced, the way real ones do: all of it, or some sectors of it, in any
+//! combination. It can stop in the middle of everything, and it can refuse.
+//!
+//! Every file has a live image, which reads see, and a durable one. A write changes the live image and marks its sectors; a
+//! sync copies them. Names are the same: changed at once, durable after a sync of the directory, and a power cut keeps
+//! any of the changes since.
+
+use super::{Disk, DiskFile};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a disk writes as a whole or not at all.
+pub(crate) const SECTOR_BYTES: usize = 512;
+
+/// A small generator of numbers that look random, the same for the same seed.
+#[derive(Clone)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+
+    pub(crate) fn flip(&mut self) -> bool {
+        self.roll() & 1 == 1
+    }
+}
+
+/// What a power cut does to sectors that were written and not synced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    Nothing,
+    Everything,
+    /// Those before a random one.
+    Prefix,
+    /// Any.
+    Some,
+}
+
+impl Keep {
+    pub(crate) const ALL: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Prefix, Keep::Some];
+}
+
+/// Operations that change something are counted, and one of them may go wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plan {
+    Nothing,
+    /// This operation and everything after it never happens: the process is dead.
+    StopAt(u64),
+    /// This one fails, and only this one.
+    FailAt(u64, FailKind),
+}
+
+/// How an operation fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FailKind {
+    /// A write or a sync meets a broken disk.
+    Broken,
+    /// A write or a creation finds no room; a sync does too, on file systems that decide late.
+    Full,
+}
+
+#[derive(Clone, Default)]
+struct Image {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    /// Sectors that differ, or may.
+    dirty: BTreeSet<usize>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Set(String, usize),
+    Remove(String),
+    /// From, to, and which file: a directory knows files by number, whatever became of earlier changes.
+    Rename(String, String, usize),
+}
+
+struct State {
+    files: Vec<Image>,
+    live: BTreeMap<String, usize>,
+    durable: BTreeMap<String, usize>,
+    /// Changes of names since the last sync of the directory.
+    pending: Vec<NameChange>,
+    plan: Plan,
+    operations: u64,
+    is_locked: bool,
+}
+
+/// The disk. Clones are the same disk.
+#[derive(Clone)]
+pub(crate) struct ForgetfulDisk(Arc<Mutex<State>>);
+
+impl ForgetfulDisk {
+    pub(crate) fn new() -> Self {
+        Self::with(Vec::new(), BTreeMap::new())
+    }
+
+    fn with(files: Vec<Image>, names: BTreeMap<String, usize>) -> Self {
+        ForgetfulDisk(Arc::new(Mutex::new(State {
+            files,
+            live: names.clone(),
+            durable: names,
+            pending: Vec::new(),
+            plan: Plan::Nothing,
+            operations: 0,
+            is_locked: false,
+        })))
+    }
+
+    /// Operations so far.
+    pub(crate) fn operations(&self) -> u64 {
+        self.0.lock().operations
+    }
+
+    /// Kills the process at its n-th operation from the beginning of the disk, counted from 0.
+    pub(crate) fn stop_at(&self, operation: u64) {
+        self.0.lock().plan = Plan::StopAt(operation);
+    }
+
+    /// Makes the n-th operation fail.
+    pub(crate) fn fail_at(&self, operation: u64, kind: FailKind) {
+        self.0.lock().plan = Plan::FailAt(operation, kind);
+    }
+
+    /// The process is killed and the machine lives: what was written is in the cache, still not synced.
+    pub(crate) fn kill(&self) -> ForgetfulDisk {
+        let state = self.0.lock();
+        let killed = Self::with(state.files.clone(), state.live.clone());
+        {
+            let mut after = killed.0.lock();
+            after.durable = state.durable.clone();
+            after.pending = state.pending.clone();
+        }
+        killed
+    }
+
+    /// The power fails: what the next boot finds.
+    pub(crate) fn cut_power(&self, keep: Keep, dice: &mut Dice) -> ForgetfulDisk {
+        let state = self.0.lock();
+        let files = state
+            .files
+            .iter()
+            .map(|image| image.after_power_cut(keep, dice))
+            .collect();
+        let mut names = state.durable.clone();
+        for change in &state.pending {
+            let is_kept = match keep {
+                Keep::Nothing => false,
+                Keep::Everything => true,
+                Keep::Prefix | Keep::Some => dice.flip(),
+            };
+            if is_kept {
+                change.apply(&mut names);
+            }
+        }
+        Self::with(files, names)
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.lock().live.keys().cloned().collect()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        let state = self.0.lock();
+        state.files[state.live[name]].live.clone()
+    }
+
+    /// Replaces a file behind everybody's back.
+    pub(crate) fn tamper(&self, name: &str, bytes: Vec<u8>) {
+        let mut state = self.0.lock();
+        let file = state.live[name];
+        state.files[file] = Image {
+            live: bytes.clone(),
+            durable: bytes,
+            dirty: BTreeSet::new(),
+        };
+    }
+
+    /// Removes a file behind everybody's back.
+    pub(crate) fn lose(&self, name: &str) {
+        let mut state = self.0.lock();
+        state.live.remove(name);
+        state.durable.remove(name);
+    }
+}
+
+impl Image {
+    fn after_power_cut(&self, keep: Keep, dice: &mut Dice) -> Image {
+        let mut bytes = self.durable.clone();
+        let dirty: Vec<usize> = self.dirty.iter().copied().collect();
+        let prefix = dice.below(dirty.len() as u64 + 1) as usize;
+        for (index, &sector) in dirty.iter().enumerate() {
+            let is_kept = match keep {
+                Keep::Nothing => false,
+                Keep::Everything => true,
+                Keep::Prefix => index < prefix,
+                Keep::Some => dice.flip(),
+            };
+            if is_kept {
+                copy_sector(&self.live, &mut bytes, sector);
+            }
+        }
+        Image {
+            live: bytes.clone(),
+            durable: bytes,
+            dirty: BTreeSet::new(),
+        }
+    }
+}
+
+fn copy_sector(from: &[u8], to: &mut Vec<u8>, sector: usize) {
+    let start = sector * SECTOR_BYTES;
+    let end = (start + SECTOR_BYTES).min(from.len());
+    if to.len() < end {
+        to.resize(end, 0);
+    }
+    to[start..end].copy_from_slice(&from[start..end]);
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            NameChange::Set(name, file) => {
+                names.insert(name.clone(), *file);
+            }
+            NameChange::Remove(name) => {
+                names.remove(name);
+            }
+            NameChange::Rename(from, to, file) => {
+                if names.get(from) == Some(file) {
+                    names.remove(from);
+                }
+                names.insert(to.clone(), *file);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Counts an operation. `Err`: it fails. The flag says whether the process is dead, so that nothing happens, or lives.
+    fn operate(&mut self) -> Result<(), (io::Error, bool)> {
+        let operation = self.operations;
+        self.operations += 1;
+        match self.plan {
+            Plan::StopAt(stop) if operation >= stop => {
+                let is_half_done = operation == stop;
+                Err((io::Error::other("the process is dead"), is_half_done))
+            }
+            Plan::FailAt(fail, kind) if operation == fail => {
+                let error = match kind {
+                    FailKind::Broken => io::Error::from_raw_os_error(5),
+                    FailKind::Full => io::Error::from_raw_os_error(28),
+                };
+                Err((error, true))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn change_name(&mut self, change: NameChange) -> io::Result<()> {
+        let operated = self.operate();
+        if let Err((error, is_half_done)) = operated {
+            // A change of names that was begun may survive.
+            if is_half_done && matches!(self.plan, Plan::StopAt(_)) {
+                change.apply(&mut self.live);
+                self.pending.push(change);
+            }
+            return Err(error);
+        }
+        change.apply(&mut self.live);
+        self.pending.push(change);
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        let found = self.live.get(name).copied();
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+impl Disk for ForgetfulDisk {
+    fn dir(&self) -> &Path {
+        Path::new("/forgetful")
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let mut state = self.0.lock();
+        if std::mem::replace(&mut state.is_locked, true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(Unlock(self.clone()))))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.names())
+    }
+
+    fn open_read(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.open_write(name)
+    }
+
+    fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.0.lock().find(name)?;
+        Ok(Box::new(ForgetfulFile {
+            disk: self.clone(),
+            file,
+        }))
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
+        let file = {
+            let mut state = self.0.lock();
+            let file = state.files.len();
+            state.files.push(Image::default());
+            state.change_name(NameChange::Set(name.to_owned(), file))?;
+            file
+        };
+        let file = Box::new(ForgetfulFile {
+            disk: self.clone(),
+            file,
+        });
+        if bytes > 0 {
+            file.write_at(&vec![0; bytes as usize], 0)?;
+        }
+        Ok(file)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.0.lock();
+        let file = state.find(from)?;
+        state.change_name(NameChange::Rename(from.to_owned(), to.to_owned(), file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.find(name)?;
+        state.change_name(NameChange::Remove(name.to_owned()))
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.operate().map_err(|(error, _)| error)?;
+        state.durable = state.live.clone();
+        state.pending.clear();
+        Ok(())
+    }
+}
+
+struct Unlock(ForgetfulDisk);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.0.lock().is_locked = false;
+    }
+}
+
+struct ForgetfulFile {
+    disk: ForgetfulDisk,
+    file: usize,
+}
+
+impl DiskFile for ForgetfulFile {
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.disk.0.lock().files[self.file].live.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.disk.0.lock();
+        let live = &state.files[self.file].live;
+        let start = offset as usize;
+        let Some(bytes) = live.get(start..start + buffer.len()) else {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        };
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        let operated = state.operate();
+        if !matches!(operated, Err((_, false))) {
+            let image = &mut state.files[self.file];
+            let start = offset as usize;
+            let end = start + bytes.len();
+            if image.live.len() < end {
+                image.live.resize(end, 0);
+            }
+            image.live[start..end].copy_from_slice(bytes);
+            image
+                .dirty
+                .extend(start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
+        }
+        operated.map_err(|(error, _)| error)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        let operated = state.operate();
+        let is_dead = matches!(state.plan, Plan::StopAt(_)) && operated.is_err();
+        let image = &mut state.files[self.file];
+        match operated {
+            Ok(()) => {
+                for sector in std::mem::take(&mut image.dirty) {
+                    copy_sector(&image.live, &mut image.durable, sector);
+                }
+                Ok(())
+            }
+            Err((error, _)) => {
+                // A sync that fails for a live process forgets what it could not write: the cache still shows it, and the
+                // next sync finds nothing to do.
+                if !is_dead {
+                    image.dirty.clear();
+                }
+                Err(error)
+            }
+        }
+    }
+}

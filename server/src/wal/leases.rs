@@ -1,0 +1,396 @@
+//! Who held what: the leases as replay finds them, ten million in well under a gigabyte.
+//!
+//! Keys stand one after the other in one buffer, what is known of each in an entry of 56 bytes, and a table of entry
+//! numbers finds a key. A key that is released keeps its entry, empty: it is likely to come back in the same log.
+//! Several shared holders of one key are a crowd and stand in a map of their own, so that ten thousand readers of one key
+//! do not have to be searched for each of their renewals.
+//!
+//! Nearly all of the time goes into waiting for memory, since every key falls into another corner of the table. So grants are
+//! taken down first and found a place for a hundred at a time: the processor then waits for many corners at once.
+//!
+//! # The rules
+//!
+//! Records of different threads reach the log in an order that need not be the order of what happened: the grant that
+//! follows a release may stand before it. So the rules go by fences. An exclusive grant says that every holder with a
+//! lower fence is gone, whoever is heard of first; a shared grant above an exclusive one says that the exclusive one is
+//! gone or became shared, and since nothing says which, it is kept, as shared. Whatever is kept too much ends with its
+//! lease; what is dropped was never held any more.
+
+use super::record::Lease;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+
+/// The number of a session in the order in which they were first mentioned.
+pub(crate) type Owner = u32;
+
+/// One holder, without the key.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    fence: u64,
+    until_unix_ms: u64,
+    granted_unix_ms: u64,
+    owner: Owner,
+    count: u32,
+    is_shared: bool,
+    is_session_bound: bool,
+    has_note: bool,
+}
+
+/// What an entry says of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Held {
+    Nobody,
+    /// `Entry::holder` is valid.
+    One,
+    /// Look into `crowds`.
+    Crowd,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    holder: Holder,
+    key_at: u64,
+    key_bytes: u16,
+    held: Held,
+}
+
+const _: () = assert!(size_of::<Entry>() <= 56);
+
+/// How many grants are taken down before they are found a place for.
+const PENDING_MAX: usize = 128;
+
+/// The holders of all keys.
+#[derive(Default)]
+pub struct Leases {
+    /// Those from `indexed` on are grants that are not in the index yet; their keys may be there already.
+    entries: Vec<Entry>,
+    indexed: usize,
+    /// Entry numbers, by key.
+    index: HashTable<u32>,
+    hash_builder: DefaultHashBuilder,
+    keys: Vec<u8>,
+    /// By entry number and fence. All of a crowd are shared.
+    crowds: HashMap<u32, BTreeMap<u64, Holder>>,
+    /// By entry number and fence. Most grants have none; a note whose grant is gone may stay.
+    notes: HashMap<(u32, u64), Box<[u8]>>,
+    /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if it has ended.
+    owners: Vec<Option<LiveOwner>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveOwner {
+    pub(crate) session: u64,
+    pub(crate) deadline_unix_ms: u64,
+}
+
+impl Leases {
+    /// Makes room for so many keys.
+    pub(crate) fn reserve(&mut self, keys: usize) {
+        self.entries.reserve(keys);
+        let Leases {
+            index,
+            hash_builder,
+            entries,
+            keys: bytes,
+            ..
+        } = self;
+        index.reserve(keys, |&entry| {
+            hash_builder.hash_one(key_of(entries, bytes, entry))
+        });
+    }
+
+    /// How many leases there are whose sessions live. Looks at all of them.
+    pub fn count(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// All leases whose sessions live, ended or not: whose time is over, the caller's clock says. The holders of one key
+    /// follow one another in the order of their fences. A lease that lives as long as its session ends when the session
+    /// does.
+    pub fn iter(&self) -> impl Iterator<Item = Lease<'_>> {
+        let entries = self.entries.iter().enumerate();
+        entries.flat_map(move |(number, entry)| {
+            let one = (entry.held == Held::One).then_some(&entry.holder);
+            let crowd = match entry.held {
+                Held::Crowd => self.crowds.get(&(number as u32)),
+                _ => None,
+            };
+            let holders = one
+                .into_iter()
+                .chain(crowd.into_iter().flat_map(BTreeMap::values));
+            holders.filter_map(move |holder| self.lease(number as u32, holder))
+        })
+    }
+
+    /// The holder as a lease, unless its session has ended.
+    fn lease(&self, number: u32, holder: &Holder) -> Option<Lease<'_>> {
+        let owner = self.owners[holder.owner as usize]?;
+        let note = match holder.has_note {
+            true => self.notes.get(&(number, holder.fence)),
+            false => None,
+        };
+        Some(Lease {
+            key: key_of(&self.entries, &self.keys, number),
+            fence: holder.fence,
+            session: owner.session,
+            is_shared: holder.is_shared,
+            is_session_bound: holder.is_session_bound,
+            count: holder.count,
+            until_unix_ms: match holder.is_session_bound {
+                true => owner.deadline_unix_ms,
+                false => holder.until_unix_ms,
+            },
+            granted_unix_ms: holder.granted_unix_ms,
+            note: note.map_or(&[], |note| note),
+        })
+    }
+
+    /// Says, at the end of replay, who the owners are.
+    pub(crate) fn settle(&mut self, owners: Vec<Option<LiveOwner>>) {
+        self.index_pending();
+        self.owners = owners;
+    }
+
+    /// `owner` holds what `lease` says; its session field is not looked at.
+    pub(crate) fn grant(&mut self, lease: &Lease<'_>, owner: Owner) {
+        let holder = Holder {
+            fence: lease.fence,
+            until_unix_ms: lease.until_unix_ms,
+            granted_unix_ms: lease.granted_unix_ms,
+            owner,
+            count: lease.count,
+            is_shared: lease.is_shared,
+            is_session_bound: lease.is_session_bound,
+            has_note: !lease.note.is_empty(),
+        };
+        let number = u32::try_from(self.entries.len());
+        let number = number.expect("four thousand million keys fit no memory");
+        if holder.has_note {
+            self.notes.insert((number, holder.fence), lease.note.into());
+        }
+        let key_bytes = u16::try_from(lease.key.len());
+        self.entries.push(Entry {
+            holder,
+            key_at: self.keys.len() as u64,
+            key_bytes: key_bytes.expect("the decoder lets nothing longer through"),
+            held: Held::One,
+        });
+        self.keys.extend_from_slice(lease.key);
+        if self.entries.len() - self.indexed >= PENDING_MAX {
+            self.index_pending();
+        }
+    }
+
+    /// Finds a place for what was taken down.
+    fn index_pending(&mut self) {
+        let first = self.indexed;
+        let mut hashes = [0; PENDING_MAX];
+        let hashes = &mut hashes[..self.entries.len() - first];
+        for (hash, number) in hashes.iter_mut().zip(first as u32..) {
+            let key = key_of(&self.entries, &self.keys, number);
+            *hash = self.hash_builder.hash_one(key);
+        }
+        for &hash in hashes.iter() {
+            // Looks and finds nothing: what counts is that all the memory is asked for before any of it is needed.
+            std::hint::black_box(self.index.find(hash, |_| false));
+        }
+        for (&hash, number) in hashes.iter().zip(first as u32..) {
+            let Leases {
+                entries,
+                index,
+                hash_builder,
+                keys,
+                ..
+            } = self;
+            let key = key_of(entries, keys, number);
+            let same = index.find(hash, |&other| key_of(entries, keys, other) == key);
+            match same.copied() {
+                Some(known) => self.move_to(known, number),
+                None => {
+                    index.insert_unique(hash, number, |&number| {
+                        hash_builder.hash_one(key_of(entries, keys, number))
+                    });
+                }
+            }
+        }
+        // Those at the very end that found their keys known are not needed any more.
+        while self.entries.len() > first
+            && let Some(last) = self.entries.last()
+            && last.held == Held::Nobody
+        {
+            self.keys.truncate(last.key_at as usize);
+            self.entries.pop();
+        }
+        self.indexed = self.entries.len();
+    }
+
+    /// Moves a grant that was taken down to the entry of its key.
+    fn move_to(&mut self, known: u32, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.held = Held::Nobody;
+        let holder = entry.holder;
+        if holder.has_note
+            && let Some(note) = self.notes.remove(&(number, holder.fence))
+        {
+            self.notes.insert((known, holder.fence), note);
+        }
+        self.join(known, holder);
+    }
+
+    /// One more holder of a key that has an entry.
+    fn join(&mut self, number: u32, holder: Holder) {
+        let entry = &mut self.entries[number as usize];
+        match entry.held {
+            Held::Nobody => {
+                entry.holder = holder;
+                entry.held = Held::One;
+            }
+            Held::One if entry.holder.fence == holder.fence => {
+                entry.holder = merged(&entry.holder, holder);
+            }
+            Held::One => match beside(&entry.holder, &holder) {
+                Beside::Former => {}
+                Beside::Latter => entry.holder = holder,
+                Beside::BothShared => {
+                    entry.held = Held::Crowd;
+                    let both = [entry.holder, holder].map(|holder| {
+                        let shared = Holder {
+                            is_shared: true,
+                            ..holder
+                        };
+                        (shared.fence, shared)
+                    });
+                    self.crowds.insert(number, BTreeMap::from(both));
+                }
+            },
+            Held::Crowd => self.join_crowd(number, holder),
+        }
+    }
+
+    fn join_crowd(&mut self, number: u32, holder: Holder) {
+        let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
+        if !holder.is_shared {
+            // Whoever came before is gone; if others came after, it has become shared since.
+            *crowd = crowd.split_off(&holder.fence);
+        }
+        let is_alone = crowd.is_empty();
+        let entry = crowd.entry(holder.fence);
+        entry
+            .and_modify(|same| *same = merged(same, holder))
+            .or_insert(Holder {
+                is_shared: holder.is_shared || !is_alone,
+                ..holder
+            });
+        self.thin(number);
+    }
+
+    /// A crowd of one is none.
+    fn thin(&mut self, number: u32) {
+        let crowd = &self.crowds[&number];
+        let entry = &mut self.entries[number as usize];
+        match crowd.len() {
+            0 => entry.held = Held::Nobody,
+            1 => {
+                entry.held = Held::One;
+                entry.holder = *crowd.values().next().expect("there is one");
+            }
+            _ => return,
+        }
+        self.crowds.remove(&number);
+    }
+
+    /// The holder of `key` under `fence` released it, or has it `count_left` times still.
+    pub(crate) fn release(&mut self, key: &[u8], fence: u64, count_left: u32) {
+        if count_left > 0 {
+            self.change(key, fence, |holder| holder.count = count_left);
+            return;
+        }
+        let Some(number) = self.find(key) else { return };
+        let entry = &mut self.entries[number as usize];
+        match entry.held {
+            Held::One if entry.holder.fence == fence => entry.held = Held::Nobody,
+            Held::One | Held::Nobody => {}
+            Held::Crowd => {
+                let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
+                crowd.remove(&fence);
+                self.thin(number);
+            }
+        }
+    }
+
+    /// The holder of `key` under `fence` has it until then.
+    pub(crate) fn renew(&mut self, key: &[u8], fence: u64, until_unix_ms: u64) {
+        self.change(key, fence, |holder| holder.until_unix_ms = until_unix_ms);
+    }
+
+    /// The holder of `key` under `fence` shares it from now on.
+    pub(crate) fn downgrade(&mut self, key: &[u8], fence: u64) {
+        self.change(key, fence, |holder| holder.is_shared = true);
+    }
+
+    fn change(&mut self, key: &[u8], fence: u64, change: impl FnOnce(&mut Holder)) {
+        let Some(number) = self.find(key) else { return };
+        let entry = &mut self.entries[number as usize];
+        let holder = match entry.held {
+            Held::Nobody => None,
+            Held::One => Some(&mut entry.holder).filter(|holder| holder.fence == fence),
+            Held::Crowd => self
+                .crowds
+                .get_mut(&number)
+                .and_then(|crowd| crowd.get_mut(&fence)),
+        };
+        if let Some(holder) = holder {
+            change(holder);
+        }
+    }
+
+    fn find(&mut self, key: &[u8]) -> Option<u32> {
+        if self.indexed < self.entries.len() {
+            self.index_pending();
+        }
+        let hash = self.hash_builder.hash_one(key);
+        let is_it = |&number: &u32| key_of(&self.entries, &self.keys, number) == key;
+        self.index.find(hash, is_it).copied()
+    }
+}
+
+fn key_of<'a>(entries: &[Entry], keys: &'a [u8], number: u32) -> &'a [u8] {
+    let entry = &entries[number as usize];
+    &keys[entry.key_at as usize..][..usize::from(entry.key_bytes)]
+}
+
+/// Two records about the same grant. A lock never becomes exclusive again, so if either says shared, it is. The counts
+/// of two reentrant acquires may come in the wrong order, and the larger is the later; releases say what is left.
+fn merged(before: &Holder, now: Holder) -> Holder {
+    Holder {
+        is_shared: before.is_shared || now.is_shared,
+        count: before.count.max(now.count),
+        ..now
+    }
+}
+
+/// Which of two holders of one key remain. The same for both orders of asking.
+enum Beside {
+    Former,
+    Latter,
+    BothShared,
+}
+
+fn beside(former: &Holder, latter: &Holder) -> Beside {
+    let former_is_lower = former.fence < latter.fence;
+    let higher = if former_is_lower { latter } else { former };
+    match (higher.is_shared, former_is_lower) {
+        (true, _) => Beside::BothShared,
+        (false, true) => Beside::Latter,
+        (false, false) => Beside::Former,
+    }
+}
+
+#[cfg(test)]
+mod tests;

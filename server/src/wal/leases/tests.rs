@@ -1,0 +1,154 @@
+//! What remains of several holders of one key, rule by rule. Histories are in `state/tests.rs`.
+
+use super::*;
+
+fn lease(fence: u64, is_shared: bool) -> Lease<'static> {
+    Lease {
+        key: b"key",
+        fence,
+        session: 0,
+        is_shared,
+        is_session_bound: false,
+        count: 1,
+        until_unix_ms: fence * 100,
+        granted_unix_ms: fence,
+        note: b"",
+    }
+}
+
+const EXCLUSIVE: bool = false;
+const SHARED: bool = true;
+
+fn holders(leases: &mut Leases) -> Vec<(u64, bool)> {
+    leases.settle(vec![Some(LiveOwner {
+        session: 9,
+        deadline_unix_ms: 0,
+    })]);
+    leases
+        .iter()
+        .map(|lease| (lease.fence, lease.is_shared))
+        .collect()
+}
+
+fn after(grants: &[(u64, bool)]) -> Vec<(u64, bool)> {
+    let mut leases = Leases::default();
+    for &(fence, is_shared) in grants {
+        leases.grant(&lease(fence, is_shared), 0);
+    }
+    holders(&mut leases)
+}
+
+#[test]
+fn of_two_grants_the_same_remains_in_both_orders() {
+    for (lower, higher, remains) in [
+        (EXCLUSIVE, EXCLUSIVE, vec![(2, EXCLUSIVE)]),
+        (SHARED, EXCLUSIVE, vec![(2, EXCLUSIVE)]),
+        // The exclusive one is gone or was downgraded, and nothing says which.
+        (EXCLUSIVE, SHARED, vec![(1, SHARED), (2, SHARED)]),
+        (SHARED, SHARED, vec![(1, SHARED), (2, SHARED)]),
+    ] {
+        assert_eq!(after(&[(1, lower), (2, higher)]), remains);
+        assert_eq!(after(&[(2, higher), (1, lower)]), remains);
+    }
+}
+
+#[test]
+fn an_exclusive_grant_ends_every_crowd_before_it() {
+    let crowd = [(1, SHARED), (2, SHARED), (4, SHARED)];
+    let grants = [&crowd[..], &[(5, EXCLUSIVE)]].concat();
+    assert_eq!(after(&grants), [(5, EXCLUSIVE)]);
+    let grants = [&crowd[..], &[(3, EXCLUSIVE)]].concat();
+    assert_eq!(after(&grants), [(3, SHARED), (4, SHARED)]);
+    // Heard of once more, it still does.
+    let grants = [&crowd[..], &[(4, EXCLUSIVE)]].concat();
+    assert_eq!(after(&grants), [(4, SHARED)]);
+}
+
+#[test]
+fn release_renewal_and_downgrade_are_for_one_fence_only() {
+    let mut leases = Leases::default();
+    leases.grant(&lease(5, EXCLUSIVE), 0);
+    for fence in [4, 6] {
+        leases.release(b"key", fence, 0);
+        leases.renew(b"key", fence, 7);
+        leases.downgrade(b"key", fence);
+    }
+    leases.release(b"other", 5, 0);
+    assert_eq!(holders(&mut leases), [(5, EXCLUSIVE)]);
+    assert_eq!(leases.iter().next().unwrap().until_unix_ms, 500);
+    leases.downgrade(b"key", 5);
+    leases.renew(b"key", 5, 7);
+    assert_eq!(holders(&mut leases), [(5, SHARED)]);
+    assert_eq!(leases.iter().next().unwrap().until_unix_ms, 7);
+    leases.release(b"key", 5, 0);
+    assert!(leases.is_empty());
+    leases.grant(&lease(6, EXCLUSIVE), 0);
+    assert_eq!(holders(&mut leases), [(6, EXCLUSIVE)]);
+}
+
+#[test]
+fn members_of_a_crowd_come_and_go_by_themselves() {
+    let mut leases = Leases::default();
+    for fence in 1..=10_000 {
+        leases.grant(&lease(fence, SHARED), 0);
+    }
+    for fence in (1..=10_000).rev() {
+        leases.renew(b"key", fence, 3);
+    }
+    assert_eq!(holders(&mut leases).len(), 10_000);
+    assert!(leases.iter().all(|lease| lease.until_unix_ms == 3));
+    for fence in 2..=10_000 {
+        leases.release(b"key", fence, 0);
+    }
+    assert_eq!(holders(&mut leases), [(1, SHARED)]);
+    assert!(leases.crowds.is_empty());
+}
+
+#[test]
+fn a_reentrant_lock_keeps_the_larger_count_until_a_release_says_less() {
+    let mut leases = Leases::default();
+    for count in [1, 3, 2] {
+        leases.grant(
+            &Lease {
+                count,
+                ..lease(1, EXCLUSIVE)
+            },
+            0,
+        );
+    }
+    holders(&mut leases);
+    assert_eq!(leases.iter().next().unwrap().count, 3);
+    leases.release(b"key", 1, 2);
+    assert_eq!(leases.iter().next().unwrap().count, 2);
+}
+
+#[test]
+fn notes_stay_with_their_grants() {
+    let mut leases = Leases::default();
+    leases.grant(
+        &Lease {
+            note: b"first",
+            ..lease(1, SHARED)
+        },
+        0,
+    );
+    leases.grant(&lease(2, SHARED), 0);
+    holders(&mut leases);
+    let notes: Vec<&[u8]> = leases.iter().map(|lease| lease.note).collect();
+    assert_eq!(notes, [b"first".as_slice(), b""]);
+}
+
+#[test]
+fn leases_of_sessions_that_ended_are_not_shown() {
+    let mut leases = Leases::default();
+    leases.grant(&lease(1, SHARED), 0);
+    leases.grant(&lease(2, SHARED), 1);
+    let live = LiveOwner {
+        session: 77,
+        deadline_unix_ms: 5,
+    };
+    leases.settle(vec![None, Some(live)]);
+    let sessions: Vec<u64> = leases.iter().map(|lease| lease.session).collect();
+    assert_eq!(sessions, [77]);
+    assert_eq!(leases.count(), 1);
+}

@@ -1,0 +1,121 @@
+//! What the log counts: written by the writer and by snapshots, read by whoever shows the numbers. All orderings are
+//! relaxed: a number publishes nothing but itself.
+
+use super::recovered::Recovered;
+use super::replay::Layout;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Buckets of a histogram. Bucket 0 counts zeros, bucket `i` counts from 2^(i-1) to 2^i - 1, the last everything above.
+pub const BUCKETS: usize = 24;
+
+/// Counts by powers of two.
+#[derive(Default, Debug)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    total: AtomicU64,
+}
+
+impl Histogram {
+    fn record(&self, value: u64) {
+        let bits = (u64::BITS - value.leading_zeros()) as usize;
+        self.buckets[bits.min(BUCKETS - 1)].fetch_add(1, Relaxed);
+        self.total.fetch_add(value, Relaxed);
+    }
+
+    /// How many values fell into each bucket.
+    pub fn buckets(&self) -> [u64; BUCKETS] {
+        self.buckets.each_ref().map(|bucket| bucket.load(Relaxed))
+    }
+
+    /// The sum of all values.
+    pub fn total(&self) -> u64 {
+        self.total.load(Relaxed)
+    }
+
+    /// How many values there were.
+    pub fn count(&self) -> u64 {
+        self.buckets().iter().sum()
+    }
+
+    /// The smallest value that no value of this bucket exceeds; `None` for the last.
+    pub fn upper_bound(bucket: usize) -> Option<u64> {
+        (bucket < BUCKETS - 1).then(|| (1 << bucket) - 1)
+    }
+}
+
+/// One number that anybody may read.
+#[derive(Default, Debug)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    /// What it is now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    fn add(&self, more: u64) {
+        self.0.fetch_add(more, Relaxed);
+    }
+}
+
+/// The numbers of one log.
+#[derive(Default, Debug)]
+pub struct Metrics {
+    /// How long syncs of the log took, in microseconds.
+    pub sync_us: Histogram,
+    /// How many records were written at once.
+    pub batch_records: Histogram,
+    /// Bytes of records written to the log.
+    pub bytes_written: Number,
+    /// Segments that are in use, the one being written included.
+    pub segments: Number,
+    /// Snapshots completed since the start.
+    pub snapshots: Number,
+    /// When the newest snapshot was begun; 0 if there is none. Its age is the difference to now.
+    pub snapshot_unix_ms: Number,
+    /// How long the newest snapshot took to write; 0 if this server wrote none.
+    pub snapshot_ms: Number,
+    /// How long the newest snapshot is.
+    pub snapshot_bytes: Number,
+    /// How long reading the log took at the start.
+    pub recovery_ms: Number,
+    /// How many records were read at the start.
+    pub recovery_records: Number,
+}
+
+impl Metrics {
+    pub(crate) fn wrote(&self, records: u64, bytes: u64) {
+        self.batch_records.record(records);
+        self.bytes_written.add(bytes);
+    }
+
+    pub(crate) fn synced(&self, took: Duration) {
+        self.sync_us.record(took.as_micros() as u64);
+    }
+
+    pub(crate) fn segments_in_use(&self, count: usize) {
+        self.segments.set(count as u64);
+    }
+
+    pub(crate) fn snapshot_done(&self, unix_ms: u64, took: Duration, bytes: u64) {
+        self.snapshots.add(1);
+        self.snapshot_unix_ms.set(unix_ms);
+        self.snapshot_ms.set(took.as_millis() as u64);
+        self.snapshot_bytes.set(bytes);
+    }
+
+    pub(crate) fn recovered(&self, recovered: &Recovered, layout: &Layout) {
+        self.snapshot_unix_ms.set(recovered.snapshot_unix_ms);
+        self.snapshot_bytes.set(layout.snapshot_bytes);
+        self.recovery_ms.set(recovered.duration.as_millis() as u64);
+        self.recovery_records.set(recovered.records);
+    }
+}
+
+#[cfg(test)]
+mod tests;

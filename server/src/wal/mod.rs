@@ -1,0 +1,346 @@
+//! The write-ahead log: how fences and leases survive a crash. Format and rules are in `docs/wal.md`.
+//!
+//! ```text
+//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?;
+//! // ... build the server from `recovered` ...
+//! let wal = log.start(listener)?;          // the writer thread; `listener` hears what is synced
+//! let ticket = wal.append(&record);        // never waits
+//! // ... when the listener hears `ticket` or a later one, the reply may leave ...
+//! if wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ }
+//! wal.close(now_unix_ms)?;                 // a clean stop
+//! ```
+//!
+//! # The files
+//!
+//! | file           | what                                                                                          |
+//! |----------------|-----------------------------------------------------------------------------------------------|
+//! | `record.rs`    | what the log says; `payload.rs`: as bytes; `frame.rs`: how bytes prove that they are a record |
+//! | `file.rs`      | what is asked of a disk, and the real one                                                     |
+//! | `segment.rs`   | the files: names, first pages, segments, spares                                               |
+//! | `log.rs`       | the log without threads: open, commit, go on in the next segment                              |
+//! | `queue.rs`     | from those who append to the one who writes; `writer.rs`: the thread that does                |
+//! | `snapshot.rs`  | writing snapshots                                                                             |
+//! | `replay.rs`    | reading everything back; `state.rs`, `leases.rs`: what it adds up to; `recovered.rs`          |
+//! | `tools.rs`     | verify and dump; `repair.rs`: a new log above every fence that can have been issued           |
+//! | `error.rs`     | what can go wrong; `metrics.rs`: what is counted                                              |
+//!
+//! # Ground rules
+//!
+//! - A record is appended **after** what it says has taken effect, and acknowledged only when it is on the disk.
+//! - A fence is granted only below a ceiling that is on the disk already. The writer asserts it for every grant.
+//! - The first error is the last: nothing is tried again, and nothing is reported as synced afterwards.
+//! - Nothing that replay does not believe is ever changed. Only `repair` writes over a damaged log, and only when told to.
+
+mod error;
+mod file;
+mod frame;
+mod leases;
+mod log;
+mod metrics;
+mod payload;
+mod queue;
+mod record;
+mod recovered;
+mod repair;
+mod replay;
+mod segment;
+mod snapshot;
+mod state;
+mod tools;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{IoFailure, Proof, ReplayError, WalError};
+pub use file::{DirDisk, Disk, DiskFile};
+pub use frame::{Flaw, Position, RECORD_BYTES_MAX};
+pub use leases::Leases;
+pub use log::{Options, SNAPSHOT_LOG_BYTES, SPARES_MAX};
+pub use metrics::{BUCKETS, Histogram, Metrics, Number};
+pub use payload::RecordError;
+pub use queue::{Batch, QUEUE_BYTES_MAX, Ticket};
+pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, Scope};
+pub use recovered::Recovered;
+pub use repair::{FENCES_MARGIN, Repair, RepairError, Repaired, repair};
+pub use replay::Torn;
+pub use segment::{SEGMENT_BYTES, VERSION};
+pub use state::{BrokenRule, RecoveredSession};
+pub use tools::{FileReport, Report, dump, verify};
+pub use writer::Listener;
+
+use file::Blame;
+use log::Log;
+use parking_lot::Mutex;
+use queue::Queue;
+use segment::Shelf;
+use snapshot::SnapshotFile;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Instant;
+use writer::Writer;
+
+/// Opens the log in `dir`, which is made if it does not exist, and reads it.
+pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalError> {
+    let disk = DirDisk::open_or_create(dir).map_err(|error| IoFailure {
+        action: "open",
+        path: dir.to_owned(),
+        source: Arc::new(error),
+    })?;
+    open_on(Arc::new(disk), options)
+}
+
+/// Opens the log on a disk.
+pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recovered), WalError> {
+    let (log, recovered) = Log::open(disk, options)?;
+    let opened = Opened {
+        log,
+        options: *options,
+        ceiling_max: recovered.ceiling_max,
+        snapshot_begin: recovered.snapshot_begin,
+    };
+    Ok((opened, recovered))
+}
+
+/// A log that was read and that nobody writes yet: what waits for its news is built from what it says.
+pub struct Opened {
+    log: Log,
+    options: Options,
+    ceiling_max: u64,
+    snapshot_begin: Position,
+}
+
+impl Opened {
+    /// Starts the writer thread.
+    pub fn start(self, listener: impl Listener) -> Result<Wal, WalError> {
+        let log = self.log;
+        let disk = log.disk.clone();
+        let shelf = log.shelf.clone();
+        let metrics = log.metrics.clone();
+        let queue = Arc::new(Queue::new(log.end()));
+        let writer = Writer::new(log, queue.clone(), listener, self.ceiling_max);
+        let spawned = thread::Builder::new()
+            .name("wal".to_owned())
+            .spawn(move || writer.run());
+        let join = spawned.blame("start the writer of", &*disk, "")?;
+        Ok(Wal {
+            disk,
+            shelf,
+            metrics,
+            queue,
+            writer: join.thread().clone(),
+            join: Mutex::new(Some(join)),
+            options: self.options,
+            snapshot_begin: AtomicU64::new(self.snapshot_begin.get()),
+            is_snapshot_under_way: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A log that is being written. All methods take `&self` and may be called from any thread.
+pub struct Wal {
+    disk: Arc<dyn Disk>,
+    shelf: Arc<Shelf>,
+    metrics: Arc<Metrics>,
+    queue: Arc<Queue>,
+    writer: Thread,
+    join: Mutex<Option<JoinHandle<()>>>,
+    options: Options,
+    /// Where the newest snapshot begins.
+    snapshot_begin: AtomicU64,
+    is_snapshot_under_way: AtomicBool,
+}
+
+impl Wal {
+    /// Appends one record. Never waits, never refuses: what it says has happened.
+    pub fn append(&self, record: &Record<'_>) -> Ticket {
+        let mut batch = Batch::new();
+        batch.push(record);
+        self.append_batch(batch)
+    }
+
+    /// Appends several records at once, for the price of one. A batch without records is on the disk as soon as everything
+    /// is that was appended before.
+    pub fn append_batch(&self, batch: Batch) -> Ticket {
+        if batch.is_empty() {
+            return self.queue.issued();
+        }
+        let ticket = self.queue.push(batch);
+        self.wake();
+        ticket
+    }
+
+    /// Everything up to this ticket is on the disk.
+    pub fn synced(&self) -> Ticket {
+        self.queue.synced()
+    }
+
+    /// Blocks until everything up to `ticket` is on the disk, or never will be.
+    pub fn wait(&self, ticket: Ticket) -> Result<(), WalError> {
+        self.queue.wait(ticket)
+    }
+
+    /// Whether more than [`QUEUE_BYTES_MAX`] wait to be written: the disk does not keep up, and callers should read no
+    /// further requests until it does.
+    pub fn is_congested(&self) -> bool {
+        self.queue.is_congested()
+    }
+
+    /// Why nothing is written any more, if so.
+    pub fn failure(&self) -> Option<&WalError> {
+        self.queue.failure()
+    }
+
+    /// The numbers.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Makes sure that the next segment is ready before the writer needs it. May wait for the disk: call it now and then
+    /// from a thread that has the time.
+    pub fn restock(&self) -> Result<(), WalError> {
+        match self.shelf.restock(&*self.disk) {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(self.fail(failure.into())),
+        }
+    }
+
+    /// Whether enough log has come together that a snapshot is worth its writing: as much as the options say, and half as
+    /// much as the last snapshot.
+    pub fn wants_snapshot(&self) -> bool {
+        let begin = Position::new(self.snapshot_begin.load(Ordering::Relaxed));
+        let log_bytes = self.queue.position().since(begin);
+        let snapshot_bytes = self.metrics.snapshot_bytes.get();
+        log_bytes >= self.options.snapshot_log_bytes.max(snapshot_bytes / 2)
+    }
+
+    /// Begins a snapshot. Everything that a record on the disk says must be visible to the caller by now; then it adds
+    /// all ceilings, the horizon, all sessions and all leases, and finishes it. The log goes on meanwhile.
+    pub fn begin_snapshot(&self, now_unix_ms: u64) -> Result<Snapshot<'_>, WalError> {
+        if self.is_snapshot_under_way.swap(true, Ordering::Acquire) {
+            return Err(WalError::SnapshotUnderWay);
+        }
+        let turn = Turn(&self.is_snapshot_under_way);
+        let begin = self.queue.position();
+        let created =
+            SnapshotFile::create(self.disk.clone(), begin, now_unix_ms, self.options.scope);
+        match created {
+            Ok(file) => Ok(Snapshot {
+                wal: self,
+                file: Some(file),
+                begin,
+                unix_ms: now_unix_ms,
+                start: Instant::now(),
+                _turn: turn,
+            }),
+            Err(failure) => Err(self.fail(failure.into())),
+        }
+    }
+
+    /// Stops in good order: writes what was appended and that this was all, and gives the directory back. Whoever appends
+    /// afterwards waits for ever.
+    pub fn close(&self, now_unix_ms: u64) -> Result<(), WalError> {
+        let mut batch = Batch::new();
+        batch.push_any(&Record::CleanStop {
+            unix_ms: now_unix_ms,
+        });
+        let ticket = self.append_batch(batch);
+        let waited = self.wait(ticket);
+        self.stop();
+        waited
+    }
+
+    /// Ends the writer thread after what was appended so far.
+    fn stop(&self) {
+        self.queue.stop();
+        self.wake();
+        // A listener may have the last reference, and the writer cannot wait for itself.
+        let is_writer = thread::current().id() == self.writer.id();
+        if let Some(join) = self.join.lock().take()
+            && !is_writer
+        {
+            // It does not panic; and if it did, `failure` says so.
+            let _ = join.join();
+        }
+    }
+
+    fn wake(&self) {
+        if self.queue.must_wake() {
+            self.writer.unpark();
+        }
+    }
+
+    /// Whatever fails in the directory, the log has failed. Returns why.
+    fn fail(&self, error: WalError) -> WalError {
+        self.queue.fail(error.clone());
+        self.wake();
+        error
+    }
+}
+
+impl Drop for Wal {
+    /// Without [`Wal::close`] this is no clean stop, but nothing that was appended is lost.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A snapshot that is being written. Dropped before it is finished, it was never there.
+pub struct Snapshot<'a> {
+    wal: &'a Wal,
+    file: Option<SnapshotFile>,
+    begin: Position,
+    unix_ms: u64,
+    start: Instant,
+    _turn: Turn<'a>,
+}
+
+impl Snapshot<'_> {
+    /// Adds one record: a ceiling, the horizon, the clock, a session ([`Record::SessionOpened`]) or a lease
+    /// ([`Record::Granted`]), in any order.
+    pub fn add(&mut self, record: &Record<'_>) -> Result<(), WalError> {
+        let file = self.file.as_mut().expect("taken by `finish` only");
+        let added = file.add(record);
+        added.map_err(|failure| self.wal.fail(failure.into()))
+    }
+
+    /// Completes the snapshot, and makes room of the log before it. Waits for the disk.
+    pub fn finish(mut self) -> Result<(), WalError> {
+        let wal = self.wal;
+        // What was added may show the effects of records that are not on the disk yet: see `snapshot.rs`.
+        wal.wait(wal.queue.issued())?;
+        let log_end = wal.queue.position();
+        let file = self.file.take().expect("taken here only");
+        let finished = file.finish(log_end).and_then(|(name, bytes)| {
+            snapshot::remove_others(&*wal.disk, name)?;
+            wal.shelf.retire(&*wal.disk, self.begin)?;
+            Ok(bytes)
+        });
+        let bytes = finished.map_err(|failure| wal.fail(failure.into()))?;
+        wal.metrics.segments_in_use(wal.shelf.closed_count() + 1);
+        let begin = self.begin.get();
+        wal.snapshot_begin.store(begin, Ordering::Relaxed);
+        let took = self.start.elapsed();
+        wal.metrics.snapshot_done(self.unix_ms, took, bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.abandon();
+        }
+    }
+}
+
+/// There is one snapshot at a time.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,81 @@
+//! What a server finds when it opens its log.
+
+use super::error::ReplayError;
+use super::frame::Position;
+use super::leases::Leases;
+use super::record::Scope;
+use super::replay::{Layout, Torn};
+use super::state::{RecoveredSession, State};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a server finds when it opens its log.
+pub struct Recovered {
+    /// The ceiling of each shard that ever had one. Keys may belong to other shards now.
+    pub ceilings: BTreeMap<u16, u64>,
+    /// No fence above this was ever issued. The floor of every shard from now on. 0 for a new log.
+    pub ceiling_max: u64,
+    /// No lease ends later than this. 0 if nobody said so.
+    pub horizon_unix_ms: u64,
+    /// The latest time that the log knows of. If the wall clock shows less, it was set back.
+    pub last_clock_unix_ms: u64,
+    /// The last server stopped in good order: `sessions` and `leases` are complete.
+    pub was_clean: bool,
+    /// What the last server wrote down. `None`: this is a new log.
+    pub scope: Option<Scope>,
+    /// Sessions that live, as far as the log knows. None after a server that wrote down fences only and did not stop in
+    /// good order.
+    pub sessions: Vec<RecoveredSession>,
+    /// Their leases.
+    pub leases: Leases,
+    /// When the snapshot was begun that this was read from; 0 if there is none.
+    pub snapshot_unix_ms: u64,
+    /// Where the log begins again after that snapshot.
+    pub snapshot_begin: Position,
+    /// A write that a crash cut short, and which was dropped.
+    pub torn: Option<Torn>,
+    /// How many records were read.
+    pub records: u64,
+    /// From how many bytes of files.
+    pub bytes: u64,
+    /// In what time.
+    pub duration: Duration,
+}
+
+impl Recovered {
+    pub(crate) fn new(
+        mut state: State,
+        layout: &Layout,
+        start: Instant,
+        dir: &Path,
+    ) -> Result<Recovered, ReplayError> {
+        let sessions = state.settle().map_err(|rule| ReplayError::Rule {
+            // Each record of the log was checked when it was read; only a snapshot can be wrong as a whole.
+            file: dir.join(
+                layout
+                    .snapshot
+                    .map(|name| name.to_string())
+                    .unwrap_or_default(),
+            ),
+            offset: 0,
+            rule,
+        })?;
+        Ok(Recovered {
+            ceilings: state.ceilings,
+            ceiling_max: state.ceiling_max,
+            horizon_unix_ms: state.horizon_unix_ms,
+            last_clock_unix_ms: state.clock_unix_ms,
+            was_clean: state.is_clean,
+            scope: state.scope,
+            sessions,
+            leases: state.leases,
+            snapshot_unix_ms: state.snapshot_unix_ms,
+            snapshot_begin: layout.begin,
+            torn: layout.torn.clone(),
+            records: layout.records,
+            bytes: layout.bytes,
+            duration: start.elapsed(),
+        })
+    }
+}

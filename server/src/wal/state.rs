@@ -1,0 +1,323 @@
+//! What the records add up to. One call per record, in the order of the log; a snapshot's records come first.
+//!
+//! A snapshot is fuzzy: it was taken while the log went on, so it shows some effects of records that will be replayed over
+//! it. That is why every rule here may be applied twice, and why it goes by names (a fence, a session, a shard) and not by
+//! "the current one".
+
+use super::leases::{Leases, LiveOwner, Owner};
+use super::record::{Record, Scope};
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A session that lives, as far as the log knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecoveredSession {
+    /// Its id.
+    pub session: u64,
+    /// How long it outlives its last sign of life.
+    pub ttl_ms: u32,
+    /// When it ends unless it is kept alive. May have passed.
+    pub deadline_unix_ms: u64,
+    /// What its client called itself.
+    pub name: Box<[u8]>,
+}
+
+/// Two records that cannot both be true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BrokenRule {
+    /// Ceilings rise.
+    CeilingFell {
+        /// Of this shard.
+        shard: u16,
+        /// To this.
+        fence: u64,
+        /// From this, or from this as the floor of the server that wrote it.
+        before: u64,
+    },
+    /// No fence is issued above a ceiling that was not on the disk.
+    FenceAboveCeilings {
+        /// The fence.
+        fence: u64,
+        /// The highest ceiling.
+        ceiling: u64,
+    },
+    /// Records that belong into a snapshot stand in the log, or the other way round.
+    OutOfPlace,
+}
+
+impl fmt::Display for BrokenRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BrokenRule::CeilingFell {
+                shard,
+                fence,
+                before,
+            } => write!(
+                f,
+                "the ceiling of shard {shard} falls from {before} to {fence}"
+            ),
+            BrokenRule::FenceAboveCeilings { fence, ceiling } => {
+                write!(
+                    f,
+                    "fence {fence} was granted, but the highest ceiling is {ceiling}"
+                )
+            }
+            BrokenRule::OutOfPlace => write!(f, "a record of this kind does not belong there"),
+        }
+    }
+}
+
+/// Everything that was replayed so far.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) ceilings: BTreeMap<u16, u64>,
+    pub(crate) ceiling_max: u64,
+    pub(crate) horizon_unix_ms: u64,
+    /// The latest moment that any record calls the present.
+    pub(crate) clock_unix_ms: u64,
+    /// What the last server wrote down; `None` before the first.
+    pub(crate) scope: Option<Scope>,
+    pub(crate) is_clean: bool,
+    pub(crate) snapshot_unix_ms: u64,
+    /// The highest fence of a lease in the snapshot. The ceiling for it may come later, with the log.
+    pub(crate) snapshot_fence_max: u64,
+    sessions: Sessions,
+    pub(crate) leases: Leases,
+    /// The ceilings in the log since its last server started, and what they must all lie at or above.
+    life_ceilings: BTreeMap<u16, u64>,
+    life_floor: u64,
+}
+
+impl State {
+    /// A record of the snapshot.
+    pub(crate) fn apply_snapshot(&mut self, record: &Record<'_>) -> Result<(), BrokenRule> {
+        match *record {
+            Record::SnapshotBegin { unix_ms, scope } => {
+                self.snapshot_unix_ms = unix_ms;
+                self.tell_time(unix_ms);
+                self.scope = Some(scope);
+            }
+            Record::Ceiling { shard, fence } => self.raise_ceiling(shard, fence),
+            Record::Granted(lease) => {
+                self.snapshot_fence_max = self.snapshot_fence_max.max(lease.fence);
+                self.apply_common(record);
+            }
+            Record::Horizon { .. } | Record::Clock { .. } | Record::SessionOpened { .. } => {
+                self.apply_common(record);
+            }
+            _ => return Err(BrokenRule::OutOfPlace),
+        }
+        Ok(())
+    }
+
+    /// A record of the log.
+    pub(crate) fn apply_log(&mut self, record: &Record<'_>) -> Result<(), BrokenRule> {
+        let was_clean = std::mem::replace(&mut self.is_clean, false);
+        match *record {
+            Record::Started { unix_ms, scope } => {
+                self.forget_unless(was_clean);
+                self.tell_time(unix_ms);
+                self.scope = Some(scope);
+                self.life_ceilings.clear();
+                self.life_floor = self.ceiling_max;
+            }
+            Record::CleanStop { unix_ms } => {
+                self.tell_time(unix_ms);
+                self.is_clean = true;
+            }
+            Record::Ceiling { shard, fence } => {
+                let before = self.life_ceilings.insert(shard, fence);
+                let before = before.unwrap_or(0).max(self.life_floor);
+                if fence < before {
+                    return Err(BrokenRule::CeilingFell {
+                        shard,
+                        fence,
+                        before,
+                    });
+                }
+                self.raise_ceiling(shard, fence);
+            }
+            Record::Granted(lease) => {
+                if lease.fence > self.ceiling_max {
+                    return Err(BrokenRule::FenceAboveCeilings {
+                        fence: lease.fence,
+                        ceiling: self.ceiling_max,
+                    });
+                }
+                self.apply_common(record);
+            }
+            Record::SnapshotBegin { .. }
+            | Record::SnapshotEnd { .. }
+            | Record::Continued { .. }
+            | Record::Synced => return Err(BrokenRule::OutOfPlace),
+            _ => self.apply_common(record),
+        }
+        Ok(())
+    }
+
+    /// What means the same in a snapshot and in the log.
+    fn apply_common(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Horizon { unix_ms } => {
+                self.horizon_unix_ms = self.horizon_unix_ms.max(unix_ms);
+            }
+            Record::Clock { unix_ms } => self.tell_time(unix_ms),
+            Record::SessionOpened {
+                session,
+                ttl_ms,
+                deadline_unix_ms,
+                name,
+            } => self.sessions.open(session, ttl_ms, deadline_unix_ms, name),
+            Record::SessionKept {
+                session,
+                deadline_unix_ms,
+            } => self.sessions.keep(session, deadline_unix_ms),
+            Record::SessionEnded { session } => self.sessions.end(session),
+            Record::Granted(lease) => {
+                self.tell_time(lease.granted_unix_ms);
+                let owner = self.sessions.mention(lease.session);
+                self.leases.grant(&lease, owner);
+            }
+            Record::Renewed {
+                key,
+                fence,
+                until_unix_ms,
+            } => self.leases.renew(key, fence, until_unix_ms),
+            Record::Released {
+                key,
+                fence,
+                count_left,
+            } => self.leases.release(key, fence, count_left),
+            Record::Downgraded { key, fence } => self.leases.downgrade(key, fence),
+            _ => unreachable!("both callers keep {record:?} for themselves"),
+        }
+    }
+
+    /// Nothing follows. The sessions that live; the leases know theirs.
+    pub(crate) fn settle(&mut self) -> Result<Vec<RecoveredSession>, BrokenRule> {
+        if self.snapshot_fence_max > self.ceiling_max {
+            return Err(BrokenRule::FenceAboveCeilings {
+                fence: self.snapshot_fence_max,
+                ceiling: self.ceiling_max,
+            });
+        }
+        self.forget_unless(self.is_clean);
+        self.leases.settle(self.sessions.owners());
+        Ok(std::mem::take(&mut self.sessions).into_live())
+    }
+
+    /// A server that wrote down fences only, and did not say goodbye, left with leases and sessions that nobody knows, and
+    /// those that are known may be over.
+    fn forget_unless(&mut self, was_clean: bool) {
+        if self.scope == Some(Scope::Fences) && !was_clean {
+            self.leases = Leases::default();
+            self.sessions = Sessions::default();
+        }
+    }
+
+    fn raise_ceiling(&mut self, shard: u16, fence: u64) {
+        let ceiling = self.ceilings.entry(shard).or_default();
+        *ceiling = fence.max(*ceiling);
+        self.ceiling_max = self.ceiling_max.max(fence);
+    }
+
+    fn tell_time(&mut self, unix_ms: u64) {
+        self.clock_unix_ms = self.clock_unix_ms.max(unix_ms);
+    }
+}
+
+/// All sessions that were mentioned. An id that comes back after its session ended is another session.
+#[derive(Default)]
+struct Sessions {
+    numbers: HashMap<u64, Owner>,
+    all: Vec<Session>,
+}
+
+struct Session {
+    stage: Stage,
+    recovered: RecoveredSession,
+}
+
+#[derive(PartialEq, Eq)]
+enum Stage {
+    /// A lease names it, and it has not been opened: a snapshot's leases may come before its sessions. If it is never
+    /// heard of, it had ended already.
+    Mentioned,
+    Open,
+    Ended,
+}
+
+impl Sessions {
+    /// The number of the session that has this id now. A grant that is recorded after its session's end belongs to the one
+    /// that ended.
+    fn mention(&mut self, id: u64) -> Owner {
+        if let Some(&number) = self.numbers.get(&id) {
+            return number;
+        }
+        self.add(id)
+    }
+
+    fn add(&mut self, id: u64) -> Owner {
+        let number = u32::try_from(self.all.len()).expect("more sessions than any memory can hold");
+        self.all.push(Session {
+            stage: Stage::Mentioned,
+            recovered: RecoveredSession {
+                session: id,
+                ttl_ms: 0,
+                deadline_unix_ms: 0,
+                name: Box::default(),
+            },
+        });
+        self.numbers.insert(id, number);
+        number
+    }
+
+    fn open(&mut self, id: u64, ttl_ms: u32, deadline_unix_ms: u64, name: &[u8]) {
+        let mut number = self.mention(id);
+        if self.all[number as usize].stage == Stage::Ended {
+            number = self.add(id);
+        }
+        let session = &mut self.all[number as usize];
+        session.stage = Stage::Open;
+        session.recovered.ttl_ms = ttl_ms;
+        session.recovered.name = name.into();
+        self.keep(id, deadline_unix_ms);
+    }
+
+    /// Signs of life of one session come from many threads, and the latest counts, whichever was written last.
+    fn keep(&mut self, id: u64, deadline_unix_ms: u64) {
+        if let Some(&number) = self.numbers.get(&id) {
+            let deadline = &mut self.all[number as usize].recovered.deadline_unix_ms;
+            *deadline = deadline_unix_ms.max(*deadline);
+        }
+    }
+
+    fn end(&mut self, id: u64) {
+        let number = self.mention(id);
+        let session = &mut self.all[number as usize];
+        session.stage = Stage::Ended;
+        session.recovered.name = Box::default();
+    }
+
+    fn owners(&self) -> Vec<Option<LiveOwner>> {
+        let owner = |session: &Session| {
+            (session.stage == Stage::Open).then_some(LiveOwner {
+                session: session.recovered.session,
+                deadline_unix_ms: session.recovered.deadline_unix_ms,
+            })
+        };
+        self.all.iter().map(owner).collect()
+    }
+
+    fn into_live(self) -> Vec<RecoveredSession> {
+        let live = self
+            .all
+            .into_iter()
+            .filter(|session| session.stage == Stage::Open);
+        live.map(|session| session.recovered).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Stopping at every operation in turn, forgetting what was not synced, and starting again.
+
+use super::super::error::WalError;
+use super::super::file::Disk;
+use super::super::file::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
+use super::super::frame;
+use super::super::log::Log;
+use super::super::recovered::Recovered;
+use super::super::segment::{Header, Name, PAGE_BYTES, Sort};
+use super::life::{Life, Trail, live, options};
+use super::model::View;
+use std::sync::Arc;
+
+const TURNS: usize = 60;
+
+/// How many operations a life of that seed takes.
+fn operations(seed: u64) -> u64 {
+    let disk = ForgetfulDisk::new();
+    let life = live(&disk, &mut Trail::new(), &mut Dice(seed), TURNS);
+    assert!(life.unwrap().snapshots > 1, "seed {seed} writes snapshots");
+    disk.operations()
+}
+
+/// What is there after a stop: the process was killed, or the power failed.
+fn after(disk: &ForgetfulDisk, dice: &mut Dice) -> ForgetfulDisk {
+    match dice.below(5) {
+        0 => disk.kill(),
+        keep => disk.cut_power(Keep::ALL[keep as usize - 1], dice),
+    }
+}
+
+#[test]
+fn whatever_the_moment_of_a_crash_what_was_synced_is_found_and_nothing_is_invented() {
+    for seed in 1..=3 {
+        let mut lost = 0;
+        for stop in 0..operations(seed) {
+            for variant in 0..6 {
+                let dice = &mut Dice(seed);
+                let trail = &mut Trail::new();
+                let disk = ForgetfulDisk::new();
+                disk.stop_at(stop);
+                assert!(live(&disk, trail, dice, TURNS).is_err());
+                lost += trail.unsynced();
+
+                // The next one is stopped too, some of them while they still read or tidy up.
+                let dice = &mut Dice(stop * 1000 + variant);
+                let disk = after(&disk, dice);
+                disk.stop_at(dice.below(60));
+                let stopped = live(&disk, trail, dice, TURNS);
+                assert!(
+                    stopped.is_err(),
+                    "seed {seed} stop {stop} variant {variant}"
+                );
+
+                let disk = after(&disk, dice);
+                let life = live(&disk, trail, dice, 5).unwrap();
+                life.end().unwrap();
+                Life::begin(&disk, trail).unwrap();
+            }
+        }
+        assert!(lost > 0, "some records were lost before they were synced");
+    }
+}
+
+#[test]
+fn many_lives_on_one_log() {
+    for seed in 100..160 {
+        let dice = &mut Dice(seed);
+        let trail = &mut Trail::new();
+        let mut disk = ForgetfulDisk::new();
+        let mut snapshots = 0;
+        for _ in 0..12 {
+            disk.stop_at(dice.below(200));
+            if let Ok(life) = live(&disk, trail, dice, 10) {
+                snapshots += life.snapshots;
+            }
+            disk = after(&disk, dice);
+        }
+        Life::begin(&disk, trail).unwrap();
+        let count = disk.names().len();
+        assert!(count < 12, "{count} files after {snapshots} snapshots");
+    }
+}
+
+#[test]
+fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
+    let seed = 1;
+    for fail in 0..operations(seed) {
+        for kind in [FailKind::Broken, FailKind::Full] {
+            let dice = &mut Dice(seed);
+            let trail = &mut Trail::new();
+            let disk = ForgetfulDisk::new();
+            disk.fail_at(fail, kind);
+            let Err(WalError::Io(failure)) = live(&disk, trail, dice, TURNS) else {
+                panic!("operation {fail} failed and nobody said so");
+            };
+            let code = match kind {
+                FailKind::Broken => 5,
+                FailKind::Full => 28,
+            };
+            assert_eq!(failure.source.raw_os_error(), Some(code));
+
+            // The next server reads what the cache shows, part of which the disk never got.
+            let dice = &mut Dice(fail);
+            let disk = disk.kill();
+            drop(Life::begin(&disk, trail).unwrap());
+            let disk = disk.cut_power(Keep::Nothing, dice);
+            Life::begin(&disk, trail).unwrap();
+        }
+    }
+}
+
+fn open(disk: &ForgetfulDisk, now_unix_ms: u64) -> Recovered {
+    let (_, recovered) = Log::open(Arc::new(disk.clone()), &options(now_unix_ms)).unwrap();
+    recovered
+}
+
+#[test]
+fn an_open_log_has_no_clean_stop_at_its_end() {
+    let disk = ForgetfulDisk::new();
+    let trail = &mut Trail::new();
+    live(&disk, trail, &mut Dice(5), 20).unwrap().end().unwrap();
+    assert!(open(&disk, 1).was_clean);
+    assert!(
+        !open(&disk, 1).was_clean,
+        "the one before stopped without a word"
+    );
+}
+
+#[test]
+fn stale_records_of_a_segment_used_again_are_never_replayed() {
+    let dice = &mut Dice(11);
+    let trail = &mut Trail::new();
+    let mut disk = ForgetfulDisk::new();
+    let mut stale = 0;
+    for _ in 0..50 {
+        let turns = dice.below(6) as usize;
+        drop(live(&disk, trail, dice, turns).unwrap());
+        disk = disk.kill();
+        stale += stale_records(&disk);
+        let now = trail.last().now_unix_ms;
+        assert_eq!(View::of(&open(&disk, now), now), trail.last().view());
+    }
+    assert!(stale > 0, "no segment was used twice");
+}
+
+/// Whole records in segments, of positions before the segment's beginning.
+fn stale_records(disk: &ForgetfulDisk) -> usize {
+    let mut count = 0;
+    for name in disk.names() {
+        let Some(Name::Segment(_)) = Name::parse(&name) else {
+            continue;
+        };
+        let file = disk.open_read(&name).unwrap();
+        let header = Header::read(disk, &name, &*file, Sort::Segment).unwrap();
+        let bytes = disk.read(&name);
+        for offset in PAGE_BYTES as usize..bytes.len() {
+            if let Ok(frame) = frame::read_anywhere(&bytes[offset..]) {
+                count += usize::from(frame.position < header.begin);
+            }
+        }
+    }
+    count
+}

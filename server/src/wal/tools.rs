@@ -1,0 +1,357 @@
+//! What operators look at: whether a log is sound, and what it says. Nothing here changes anything.
+
+use super::error::{IoFailure, ReplayError, WalError};
+use super::file::{Blame, DirDisk, Disk};
+use super::log;
+use super::record::Record;
+use super::recovered::Recovered;
+use super::repair;
+use super::replay::{self, Place, Visitor};
+use super::segment::Name;
+use super::state::{BrokenRule, State};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What [`verify`] found.
+pub struct Report {
+    /// Where.
+    pub dir: PathBuf,
+    /// All files of the log, in the order of their names.
+    pub files: Vec<FileReport>,
+    /// What a server would find, or why it would not start.
+    pub outcome: Result<Recovered, ReplayError>,
+}
+
+/// One file.
+pub struct FileReport {
+    /// Its name.
+    pub name: String,
+    /// How long it is.
+    pub bytes: u64,
+    /// How many records were read from it. Spares and files that nobody needs are not read, nor is what comes after damage.
+    pub records: u64,
+    /// What it is for.
+    pub role: &'static str,
+}
+
+/// Reads the log in `dir` as a server would, and reports. The directory must not be in use.
+pub fn verify(dir: &Path) -> Result<Report, WalError> {
+    verify_on(&open(dir)?)
+}
+
+pub(crate) fn verify_on(disk: &dyn Disk) -> Result<Report, WalError> {
+    let _lock = log::lock(disk)?;
+    let start = Instant::now();
+    let mut counter = Counter {
+        state: State::default(),
+        records: BTreeMap::new(),
+    };
+    let walked = replay::walk(disk, &mut counter);
+    let mut files = Vec::new();
+    let mut names = disk.list().blame("list", disk, "")?;
+    names.sort();
+    for name in names {
+        let Some(parsed) = Name::parse(&name) else {
+            continue;
+        };
+        let is_obsolete = walked
+            .as_ref()
+            .is_ok_and(|layout| layout.obsolete.contains(&parsed));
+        let file = disk.open_read(&name).blame("open", disk, &name)?;
+        files.push(FileReport {
+            bytes: file.bytes().blame("read", disk, &name)?,
+            records: counter
+                .records
+                .get(&parsed.to_string())
+                .copied()
+                .unwrap_or(0),
+            role: match parsed {
+                _ if is_obsolete => "not needed",
+                Name::Snapshot(_) => "snapshot",
+                Name::Segment(_) => "log",
+                Name::Spare(_) => "spare",
+                Name::Unfinished => "not needed",
+            },
+            name,
+        });
+    }
+    let outcome =
+        walked.and_then(|layout| Recovered::new(counter.state, &layout, start, disk.dir()));
+    Ok(Report {
+        dir: disk.dir().to_owned(),
+        files,
+        outcome,
+    })
+}
+
+pub(crate) fn open(dir: &Path) -> Result<DirDisk, WalError> {
+    let disk = DirDisk::open(dir).map_err(|error| IoFailure {
+        action: "open",
+        path: dir.to_owned(),
+        source: Arc::new(error),
+    });
+    Ok(disk?)
+}
+
+struct Counter {
+    state: State,
+    records: BTreeMap<String, u64>,
+}
+
+impl Counter {
+    fn count(&mut self, place: Place) {
+        *self.records.entry(place.file.to_string()).or_default() += 1;
+    }
+}
+
+impl Visitor for Counter {
+    fn expect(&mut self, records: u64) {
+        self.state.expect(records);
+    }
+
+    fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
+        self.count(place);
+        self.state.apply_snapshot(record)
+    }
+
+    fn log(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
+        self.count(place);
+        self.state.apply_log(record)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            let FileReport {
+                name,
+                bytes,
+                records,
+                role,
+            } = file;
+            writeln!(
+                f,
+                "{name:34} {role:10} {bytes:>12} bytes {records:>10} records"
+            )?;
+        }
+        let recovered = match &self.outcome {
+            Ok(recovered) => recovered,
+            Err(error) => return writeln!(f, "NOT SOUND: {error}"),
+        };
+        if let Some(torn) = &recovered.torn {
+            writeln!(
+                f,
+                "a write that was cut short is dropped at {}, offset {}: {}",
+                torn.file.display(),
+                torn.offset,
+                torn.flaw
+            )?;
+        }
+        let leases = recovered.leases.count();
+        let sessions = recovered.sessions.len();
+        writeln!(f, "sound: {} records", recovered.records)?;
+        match recovered.scope {
+            None => writeln!(f, "no server has used it")?,
+            Some(scope) => writeln!(
+                f,
+                "the last server wrote down {scope} and {}",
+                match recovered.was_clean {
+                    true => "stopped in good order",
+                    false => "did not stop in good order",
+                }
+            )?,
+        }
+        writeln!(f, "highest ceiling   {}", recovered.ceiling_max)?;
+        writeln!(
+            f,
+            "no lease ends by itself after {}",
+            Utc(recovered.horizon_unix_ms)
+        )?;
+        writeln!(f, "last known time   {}", Utc(recovered.last_clock_unix_ms))?;
+        writeln!(f, "sessions          {sessions}")?;
+        writeln!(f, "leases            {leases}")
+    }
+}
+
+/// Prints every record in `dir`, one line each, in the order of replay. If damage is met, says so, goes on with whatever whole
+/// records can be found, and returns it. The directory must not be in use.
+pub fn dump(dir: &Path, out: &mut dyn Write) -> Result<Option<ReplayError>, WalError> {
+    dump_on(&open(dir)?, out)
+}
+
+pub(crate) fn dump_on(
+    disk: &dyn Disk,
+    out: &mut dyn Write,
+) -> Result<Option<ReplayError>, WalError> {
+    let _lock = log::lock(disk)?;
+    let mut printer = Printer {
+        out,
+        result: Ok(()),
+    };
+    let walked = replay::walk(disk, &mut printer);
+    let damage = walked.err();
+    if let Some(error) = &damage {
+        printer.line(format_args!("-- {error}"));
+        printer.line(format_args!("-- whole records, wherever they are:"));
+        repair::scan(disk, &mut |place, _, record| printer.record(place, record))?;
+    }
+    let printed = printer.result.map_err(|error| IoFailure {
+        action: "write",
+        path: "the output".into(),
+        source: Arc::new(error),
+    });
+    printed?;
+    Ok(damage)
+}
+
+struct Printer<'a> {
+    out: &'a mut dyn Write,
+    /// The first failure; nothing is printed after it.
+    result: io::Result<()>,
+}
+
+impl Printer<'_> {
+    fn line(&mut self, line: fmt::Arguments<'_>) {
+        if self.result.is_ok() {
+            self.result = writeln!(self.out, "{line}");
+        }
+    }
+
+    fn record(&mut self, place: Place, record: &Record<'_>) {
+        let Place { file, offset } = place;
+        self.line(format_args!("{file} {offset:>9} {}", Line(record)));
+    }
+}
+
+impl Visitor for Printer<'_> {
+    fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
+        self.record(place, record);
+        Ok(())
+    }
+
+    fn log(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
+        self.record(place, record);
+        Ok(())
+    }
+}
+
+/// A record as one line for people.
+struct Line<'a>(&'a Record<'a>);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self.0 {
+            Record::Started { unix_ms, scope } => {
+                write!(f, "started {} writing down {scope}", Utc(unix_ms))
+            }
+            Record::CleanStop { unix_ms } => write!(f, "clean-stop {}", Utc(unix_ms)),
+            Record::Ceiling { shard, fence } => write!(f, "ceiling shard={shard} fence={fence}"),
+            Record::Horizon { unix_ms } => write!(f, "horizon {}", Utc(unix_ms)),
+            Record::Clock { unix_ms } => write!(f, "clock {}", Utc(unix_ms)),
+            Record::SessionOpened {
+                session,
+                ttl_ms,
+                deadline_unix_ms,
+                name,
+            } => write!(
+                f,
+                "session-opened {session:#x} ttl={ttl_ms}ms until={} name=\"{}\"",
+                Utc(deadline_unix_ms),
+                name.escape_ascii()
+            ),
+            Record::SessionKept {
+                session,
+                deadline_unix_ms,
+            } => write!(
+                f,
+                "session-kept {session:#x} until={}",
+                Utc(deadline_unix_ms)
+            ),
+            Record::SessionEnded { session } => write!(f, "session-ended {session:#x}"),
+            Record::Granted(lease) => write!(
+                f,
+                "granted key=\"{}\" fence={} session={:#x} {}{} count={} since={} until={} note=\"{}\"",
+                lease.key.escape_ascii(),
+                lease.fence,
+                lease.session,
+                if lease.is_shared {
+                    "shared"
+                } else {
+                    "exclusive"
+                },
+                if lease.is_session_bound {
+                    " session-bound"
+                } else {
+                    ""
+                },
+                lease.count,
+                Utc(lease.granted_unix_ms),
+                Utc(lease.until_unix_ms),
+                lease.note.escape_ascii()
+            ),
+            Record::Renewed {
+                key,
+                fence,
+                until_unix_ms,
+            } => write!(
+                f,
+                "renewed key=\"{}\" fence={fence} until={}",
+                key.escape_ascii(),
+                Utc(until_unix_ms)
+            ),
+            Record::Released {
+                key,
+                fence,
+                count_left,
+            } => write!(
+                f,
+                "released key=\"{}\" fence={fence} left={count_left}",
+                key.escape_ascii()
+            ),
+            Record::Downgraded { key, fence } => {
+                write!(f, "downgraded key=\"{}\" fence={fence}", key.escape_ascii())
+            }
+            Record::SnapshotBegin { unix_ms, scope } => {
+                write!(f, "snapshot {} of {scope}", Utc(unix_ms))
+            }
+            Record::SnapshotEnd {
+                records, log_end, ..
+            } => write!(f, "snapshot-end records={records} log-end={log_end}"),
+            Record::Continued { sequence } => write!(f, "continued in segment {sequence}"),
+            Record::Synced => write!(f, "synced"),
+        }
+    }
+}
+
+/// A time as people read it.
+pub(crate) struct Utc(pub(crate) u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.0 % 1000;
+        let seconds = self.0 / 1000;
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        // Years begin in March here, so that the day that is sometimes there is the last one of a year. 719468 days lie
+        // between the first of March of the year 0 and 1970; 400 years have 146097 days.
+        let days = seconds / 86_400 + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = (month_from_march + 2) % 12 + 1;
+        let year = era * 400 + year_of_era + u64::from(month <= 2);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! What operators see.
+
+use super::super::file::forgetful::{Dice, ForgetfulDisk};
+use super::super::tests::life::{Trail, live};
+use super::super::{Lease, Options, Scope, open as open_log};
+use super::*;
+
+#[test]
+fn times_are_read_by_people() {
+    for (unix_ms, text) in [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+        (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+        (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+        (1_700_000_000_001, "2023-11-14T22:13:20.001Z"),
+        (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        (1_767_225_599_000, "2025-12-31T23:59:59.000Z"),
+    ] {
+        assert_eq!(Utc(unix_ms).to_string(), text);
+    }
+    // Whatever was written, it is printed.
+    assert!(Utc(u64::MAX).to_string().ends_with('Z'));
+}
+
+#[test]
+fn a_dump_has_a_line_for_every_record() {
+    let temp = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 64 << 10,
+        ..Options::new(Scope::Leases, 1_700_000_000_000)
+    };
+    let (opened, _) = open_log(temp.path(), &options).unwrap();
+    let wal = opened.start(()).unwrap();
+    let ceiling = Record::Ceiling {
+        shard: 3,
+        fence: 99,
+    };
+    wal.wait(wal.append(&ceiling)).unwrap();
+    for record in [
+        Record::SessionOpened {
+            session: 0x1f,
+            ttl_ms: 30_000,
+            deadline_unix_ms: 1_700_000_030_000,
+            name: b"app \"1\"",
+        },
+        Record::Granted(Lease {
+            key: b"orders/\xff",
+            fence: 42,
+            session: 0x1f,
+            is_shared: false,
+            is_session_bound: true,
+            count: 1,
+            until_unix_ms: 1_700_000_030_000,
+            granted_unix_ms: 1_700_000_000_500,
+            note: b"",
+        }),
+        Record::Released {
+            key: b"orders/\xff",
+            fence: 42,
+            count_left: 0,
+        },
+    ] {
+        wal.append(&record);
+    }
+    wal.close(1_700_000_060_000).unwrap();
+
+    let mut out = Vec::new();
+    assert!(dump(temp.path(), &mut out).unwrap().is_none());
+    let out = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = out
+        .lines()
+        .map(|line| {
+            line.strip_prefix("segment-0000000000000001.wal ")
+                .unwrap()
+                .trim_start()
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "4096 started 2023-11-14T22:13:20.000Z writing down leases",
+            "4126 ceiling shard=3 fence=99",
+            "4157 session-opened 0x1f ttl=30000ms until=2023-11-14T22:13:50.000Z name=\"app \\\"1\\\"\"",
+            "4205 granted key=\"orders/\\xff\" fence=42 session=0x1f exclusive session-bound count=1 \
+             since=2023-11-14T22:13:20.500Z until=2023-11-14T22:13:50.000Z note=\"\"",
+            "4273 released key=\"orders/\\xff\" fence=42 left=0",
+            "4314 clean-stop 2023-11-14T22:14:20.000Z",
+        ]
+    );
+
+    let report = verify(temp.path()).unwrap();
+    let text = report.to_string();
+    assert!(text.contains("sound: 6 records"), "{text}");
+    assert!(text.contains("stopped in good order"), "{text}");
+    assert!(text.contains("highest ceiling   99"), "{text}");
+    assert_eq!(report.files[0].records, 6);
+}
+
+#[test]
+fn tools_do_not_touch_a_directory_that_is_in_use_nor_make_one() {
+    let temp = tempfile::tempdir().unwrap();
+    let (_opened, _) = open_log(temp.path(), &Options::new(Scope::Fences, 1)).unwrap();
+    assert!(matches!(verify(temp.path()), Err(WalError::Locked { .. })));
+    let locked = dump(temp.path(), &mut Vec::new());
+    assert!(matches!(locked, Err(WalError::Locked { .. })));
+    let missing = temp.path().join("missing");
+    assert!(verify(&missing).is_err());
+    assert!(!missing.exists());
+}
+
+#[test]
+fn looking_changes_nothing_and_shows_damage() {
+    let disk = ForgetfulDisk::new();
+    let life = live(&disk, &mut Trail::new(), &mut Dice(3), 60).unwrap();
+    drop(life);
+    let disk = disk.kill();
+    let segment = |name: &&String| name.starts_with("segment");
+    let name = disk.names().iter().find(segment).unwrap().clone();
+    let mut bytes = disk.read(&name);
+    bytes[4096 + 40] ^= 1;
+    disk.tamper(&name, bytes);
+    let before: Vec<Vec<u8>> = disk.names().iter().map(|name| disk.read(name)).collect();
+
+    let report = verify_on(&disk).unwrap();
+    assert!(report.outcome.is_err());
+    let text = report.to_string();
+    assert!(text.contains("NOT SOUND: /forgetful/segment-"), "{text}");
+    let mut out = Vec::new();
+    let damage = dump_on(&disk, &mut out).unwrap();
+    assert!(damage.is_some());
+    let out = String::from_utf8(out).unwrap();
+    let rest = out
+        .split_once("-- whole records, wherever they are:\n")
+        .unwrap()
+        .1;
+    assert!(rest.lines().count() > 20, "{rest}");
+
+    let after: Vec<Vec<u8>> = disk.names().iter().map(|name| disk.read(name)).collect();
+    assert_eq!(before, after);
+    assert_eq!(disk.operations(), 0);
+}
+
+#[test]
+fn an_output_that_fails_is_reported() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from(io::ErrorKind::BrokenPipe))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let disk = ForgetfulDisk::new();
+    drop(live(&disk, &mut Trail::new(), &mut Dice(3), 5).unwrap());
+    assert!(dump_on(&disk, &mut Full).is_err());
+}
