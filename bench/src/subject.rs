@@ -5,7 +5,7 @@ use crate::keys::key_bytes;
 use engine::{Acquire, Alone, Engine, Fence, Host, Key, Outcome, Release, Seat, Settings, Tick};
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Shards on both sides, unless a bench says otherwise: the engine's default.
@@ -154,8 +154,11 @@ pub struct Contest {
     pub cycles: u64,
     /// Acquires that were refused.
     pub refusals: u64,
-    /// From the start of all threads to the end of the last.
+    /// From the start of the first thread to the end of the last.
     pub elapsed: Duration,
+    /// How long threads were ready to run and had no core, and how much later than the first the last one began. Much of
+    /// it, and others were measured too.
+    pub disturbed: Duration,
 }
 
 /// When a contest is over.
@@ -168,7 +171,16 @@ pub enum Until {
 }
 
 /// How many attempts a thread makes between two looks at whether it is over.
-const ATTEMPTS_PER_LOOK: u64 = 64;
+const ATTEMPTS_PER_LOOK: u64 = 256;
+
+/// What one thread did.
+struct Score {
+    cycles: u64,
+    refusals: u64,
+    begun: Instant,
+    ended: Instant,
+    waited: Duration,
+}
 
 /// `threads` threads, each for an owner of its own, want the same key: each tries, tries again at once when refused, and
 /// gives the lock back at once when granted. All of them work until the last moment, so that nobody runs alone.
@@ -178,62 +190,78 @@ pub fn contend<S: Subject>(subject: &S, threads: u64, until: Until) -> Contest {
     let mut first = subject.seat(0);
     let fence = subject.acquire(&mut first, key, 30_000, NOW);
     subject.settle(NOW);
-    assert!(subject.release(
-        &mut first,
-        key,
-        fence.expect("nobody else is here yet"),
-        NOW
-    ));
-    let (cycles, refusals) = (AtomicU64::new(0), AtomicU64::new(0));
-    let over = AtomicBool::new(false);
-    let start = Barrier::new(threads as usize + 1);
-    let elapsed = std::thread::scope(|scope| {
-        let workers: Vec<_> = (1..=threads)
-            .map(|number| {
-                let mut seat = subject.seat(number);
-                let (cycles, refusals, over, start) = (&cycles, &refusals, &over, &start);
-                scope.spawn(move || {
-                    start.wait();
-                    let mut last = None;
-                    while !over.load(Ordering::Relaxed) {
-                        let mut granted = 0;
-                        for _ in 0..ATTEMPTS_PER_LOOK {
-                            if let Some(fence) =
-                                subject.acquire(&mut seat, black_box(key), 30_000, NOW)
-                            {
-                                assert!(Some(fence) > last, "a fence that does not rise");
-                                last = Some(fence);
-                                assert!(subject.release(&mut seat, black_box(key), fence, NOW));
-                                granted += 1;
-                            }
-                        }
-                        refusals.fetch_add(ATTEMPTS_PER_LOOK - granted, Ordering::Relaxed);
-                        let so_far = cycles.fetch_add(granted, Ordering::Relaxed) + granted;
-                        if let Until::Cycles(wanted) = until
-                            && so_far >= wanted
-                        {
-                            over.store(true, Ordering::Relaxed);
-                        }
-                    }
-                })
-            })
-            .collect();
+    let fence = fence.expect("nobody else is here yet");
+    assert!(subject.release(&mut first, key, fence, NOW));
+
+    let start = Barrier::new(threads as usize);
+    let total = AtomicU64::new(0);
+    let compete = |mut seat: S::Seat| {
         start.wait();
+        let waited = waited_for_a_core();
         let begun = Instant::now();
-        if let Until::Elapsed(time) = until {
-            std::thread::sleep(time);
-            over.store(true, Ordering::Relaxed);
+        let (mut cycles, mut refusals, mut last) = (0, 0, None);
+        loop {
+            let mut granted = 0;
+            for _ in 0..ATTEMPTS_PER_LOOK {
+                if let Some(fence) = subject.acquire(&mut seat, black_box(key), 30_000, NOW) {
+                    assert!(Some(fence) > last, "a fence that does not rise");
+                    last = Some(fence);
+                    assert!(subject.release(&mut seat, black_box(key), fence, NOW));
+                    granted += 1;
+                }
+            }
+            cycles += granted;
+            refusals += ATTEMPTS_PER_LOOK - granted;
+            let is_over = match until {
+                Until::Elapsed(time) => begun.elapsed() >= time,
+                Until::Cycles(wanted) => {
+                    total.fetch_add(granted, Ordering::Relaxed) + granted >= wanted
+                }
+            };
+            if is_over {
+                break;
+            }
         }
-        for worker in workers {
-            worker.join().expect("a contender panicked");
+        Score {
+            cycles,
+            refusals,
+            begun,
+            ended: Instant::now(),
+            waited: waited_for_a_core() - waited,
         }
-        begun.elapsed()
+    };
+    let scores: Vec<Score> = std::thread::scope(|scope| {
+        let competitor = |number| {
+            let (seat, compete) = (subject.seat(number), &compete);
+            scope.spawn(move || compete(seat))
+        };
+        let competitors: Vec<_> = (1..=threads).map(competitor).collect();
+        let score = |thread: std::thread::ScopedJoinHandle<'_, Score>| thread.join();
+        let scores: Result<_, _> = competitors.into_iter().map(score).collect();
+        scores.expect("a competitor panicked")
     });
+    let begun = scores.iter().map(|score| score.begun);
+    let (first, last) = (begun.clone().min(), begun.max());
+    let (first, last) = first.zip(last).expect("at least one thread");
+    let ended = scores.iter().map(|score| score.ended).max();
+    let waited: Duration = scores.iter().map(|score| score.waited).sum();
     Contest {
-        cycles: cycles.into_inner(),
-        refusals: refusals.into_inner(),
-        elapsed,
+        cycles: scores.iter().map(|score| score.cycles).sum(),
+        refusals: scores.iter().map(|score| score.refusals).sum(),
+        elapsed: ended.expect("at least one thread") - first,
+        disturbed: waited + (last - first),
     }
+}
+
+/// How long this thread has been ready to run and had no core, so far.
+fn waited_for_a_core() -> Duration {
+    let path = "/proc/thread-self/schedstat";
+    let stat = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let waited_ns = stat
+        .split_whitespace()
+        .nth(1)
+        .and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(waited_ns.unwrap_or_else(|| panic!("{path}: {stat}")))
 }
 
 /// The time in benches where time stands still: the caller of the engine reads its clock once per batch anyway.
