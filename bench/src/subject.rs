@@ -2,7 +2,9 @@
 
 use crate::baseline::{self, Map};
 use crate::keys::key_bytes;
-use engine::{Acquire, Alone, Engine, Fence, Host, Key, Outcome, Release, Seat, Settings, Tick};
+use engine::{
+    Acquire, Alone, Batch, Engine, Fence, Host, Key, Outcome, Release, Seat, Settings, Tick,
+};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,81 @@ pub trait Subject: Sync {
 
     /// Lets the home core see what is new, as a server does every millisecond. Nothing is due yet.
     fn settle(&self, now: Tick);
+
+    /// Called before a run of calls from one thread; what it returns is dropped after them.
+    fn enter(&self) -> Option<Batch> {
+        None
+    }
+}
+
+/// The engine as a server uses it: one entry for a run of calls.
+pub struct Batched<H: Host>(pub Engine<H>);
+
+impl<H: Host> Subject for Batched<H> {
+    const NAME: &'static str = "engine in batches";
+    type Seat = Seat;
+    type Fence = Fence;
+
+    fn seat(&self, number: u64) -> Seat {
+        self.0.seat(number)
+    }
+
+    #[inline]
+    fn acquire(&self, seat: &mut Seat, key: Key<'_>, ttl_ms: u64, now: Tick) -> Option<Fence> {
+        Subject::acquire(&self.0, seat, key, ttl_ms, now)
+    }
+
+    #[inline]
+    fn release(&self, seat: &mut Seat, key: Key<'_>, fence: Fence, now: Tick) -> bool {
+        Subject::release(&self.0, seat, key, fence, now)
+    }
+
+    fn keys(&self) -> u64 {
+        self.0.keys()
+    }
+
+    fn settle(&self, now: Tick) {
+        self.0.settle(now);
+    }
+
+    fn enter(&self) -> Option<Batch> {
+        Some(self.0.batch())
+    }
+}
+
+/// The baseline with the engine's manners: who would be refused pauses and looks a second time. A control: how much of the
+/// engine's lead on a hot key is the pause, which anybody can have?
+pub struct Pausing<W>(pub Map<W>);
+
+impl<W: Send> Subject for Pausing<W> {
+    const NAME: &'static str = "mutex map that pauses";
+    type Seat = u64;
+    type Fence = u64;
+
+    fn seat(&self, number: u64) -> u64 {
+        self.0.seat(number)
+    }
+
+    #[inline]
+    fn acquire(&self, seat: &mut u64, key: Key<'_>, ttl_ms: u64, now: Tick) -> Option<u64> {
+        Subject::acquire(&self.0, seat, key, ttl_ms, now).or_else(|| {
+            (0..Settings::default().pauses_before_refusal).for_each(|_| std::hint::spin_loop());
+            Subject::acquire(&self.0, seat, key, ttl_ms, now)
+        })
+    }
+
+    #[inline]
+    fn release(&self, seat: &mut u64, key: Key<'_>, fence: u64, now: Tick) -> bool {
+        Subject::release(&self.0, seat, key, fence, now)
+    }
+
+    fn keys(&self) -> u64 {
+        Subject::keys(&self.0)
+    }
+
+    fn settle(&self, now: Tick) {
+        self.0.settle(now);
+    }
 }
 
 /// The longest a session of a bench lives: a day.
@@ -202,6 +279,7 @@ pub fn contend<S: Subject>(subject: &S, threads: u64, until: Until) -> Contest {
         let (mut cycles, mut refusals, mut last) = (0, 0, None);
         loop {
             let mut granted = 0;
+            let _batch = subject.enter();
             for _ in 0..ATTEMPTS_PER_LOOK {
                 if let Some(fence) = subject.acquire(&mut seat, black_box(key), 30_000, NOW) {
                     assert!(Some(fence) > last, "a fence that does not rise");

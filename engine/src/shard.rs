@@ -42,6 +42,7 @@ pub(crate) struct Limits {
     pub(crate) waiters_max: u32,
     pub(crate) shared_holders_max: u32,
     pub(crate) idle_ms: u64,
+    pub(crate) pauses_before_refusal: u32,
 }
 
 pub(crate) struct Shard<H: Host> {
@@ -173,6 +174,7 @@ impl<H: Host> Shard<H> {
         guard: &Guard,
     ) -> Option<Answer<Outcome>> {
         let now = terms.now;
+        let mut pauses = self.common.limits.pauses_before_refusal;
         loop {
             let found = self
                 .table
@@ -220,6 +222,11 @@ impl<H: Host> Shard<H> {
                 }
                 Some(seen) if request.reentrant && seen.owner == terms.owner => return None,
                 _ if may_wait => return None,
+                // Granted a moment ago, and perhaps free again in another: a caller that is refused now and asks again at
+                // once would do nothing but take the line away from whoever is about to give the lock back.
+                seen if pauses > 0 && seen.is_none_or(|seen| seen.since_low32 == now.low32()) => {
+                    (0..std::mem::take(&mut pauses)).for_each(|_| std::hint::spin_loop());
+                }
                 _ => {
                     let holder = self.describe_plain(cell, word, 0, now);
                     return Some(Answer {

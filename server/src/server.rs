@@ -328,6 +328,8 @@ fn engine_settings(config: &Config) -> Settings {
         shared_holders_max: config.shared_holders_max,
         bytes_max: config.bytes_max,
         idle_ms: config.idle.as_millis() as u64,
+        // A core that paused would keep the holder's release waiting, too.
+        pauses_before_refusal: 0,
         floor: Fence::new(floor as u64).unwrap_or(Fence::ZERO),
         ceiling: Fence::MAX,
         hash_seed: None,

@@ -8,7 +8,8 @@
 
 use super::{Arguments, BOTH, ENGINE, MAP, Report, Target, median};
 use bench::baseline::Map;
-use bench::subject::{SHARDS, Subject, Until, contend, engine_for};
+use bench::subject::{Batched, Pausing, SHARDS, Subject, Until, contend, engine_for};
+use engine::Alone;
 use std::time::Duration;
 
 const ROUNDS: usize = 31;
@@ -21,68 +22,73 @@ const REPEATS_MAX: usize = 200;
 pub(super) fn both(_: &Arguments, report: &mut Report<'_>) {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let engine = engine_for(1_000);
+    let batched = Batched(engine_for(1_000));
     let map = Map::<u32>::new(SHARDS, 10_000);
+    let pausing = Pausing(Map::<u32>::new(SHARDS, 10_000));
     for threads in [1, 2, 4, 8] {
-        let (mut of_engine, mut of_map) = (Vec::new(), Vec::new());
-        let (mut refused_by_engine, mut refused_by_map) = (Vec::new(), Vec::new());
+        let mut scores =
+            [ENGINE, Batched::<Alone>::NAME, MAP, Pausing::<u32>::NAME].map(Scores::of);
         let mut repeats_left = if threads <= cores { REPEATS_MAX } else { 0 };
         for _ in 0..ROUNDS {
             let repeats = &mut repeats_left;
-            one(
-                &engine,
-                threads,
-                repeats,
-                &mut of_engine,
-                &mut refused_by_engine,
-            );
-            one(&map, threads, repeats, &mut of_map, &mut refused_by_map);
+            one(&engine, threads, repeats, &mut scores[0]);
+            one(&batched, threads, repeats, &mut scores[1]);
+            one(&map, threads, repeats, &mut scores[2]);
+            one(&pausing, threads, repeats, &mut scores[3]);
         }
         if threads <= cores {
             let repeated = REPEATS_MAX - repeats_left;
             eprintln!("  {threads} threads: {repeated} rounds were disturbed and repeated");
         }
-        let [engine_ns, map_ns] = [&mut of_engine, &mut of_map].map(|rounds| median(rounds));
         let threads_say = if threads == 1 { "thread" } else { "threads" };
-        let what = format!("{threads} {threads_say}: acquire and release");
-        report.subject = ENGINE;
-        let target = if threads == 1 {
-            Target::at_most(80.0)
-        } else {
-            None
-        };
-        report.add_against(&what, engine_ns, "ns", target);
-        report.subject = MAP;
-        report.add(&what, map_ns, "ns");
-        if threads > 1 {
-            let what = format!("{threads} threads: refusals per cycle");
-            report.subject = ENGINE;
-            report.add(&what, median(&mut refused_by_engine), "");
-            report.subject = MAP;
-            report.add(&what, median(&mut refused_by_map), "");
-        }
+        let medians = scores.map(|mut scores| {
+            report.subject = scores.name;
+            let ns = median(&mut scores.ns);
+            let is_ours = threads == 1 && scores.name == ENGINE;
+            let target = is_ours.then(|| Target::at_most(80.0)).flatten();
+            let what = format!("{threads} {threads_say}: acquire and release");
+            report.add_against(&what, ns, "ns", target);
+            if threads > 1 {
+                let what = format!("{threads} threads: refusals per cycle");
+                report.add(&what, median(&mut scores.refused), "");
+            }
+            ns
+        });
         report.subject = BOTH;
         let target = if threads == 2 {
             Target::at_least(1.5)
         } else {
             None
         };
-        report.add_against(
-            format!("{threads} {threads_say}: rate"),
-            map_ns / engine_ns,
-            "x",
-            target,
-        );
+        let [engine_ns, batched_ns, map_ns, pausing_ns] = medians;
+        let rate = format!("{threads} {threads_say}: rate");
+        report.add_against(&rate, map_ns / engine_ns, "x", target);
+        report.add(format!("{rate}, in batches"), map_ns / batched_ns, "x");
+        report.add(format!("{rate}, both pausing"), pausing_ns / engine_ns, "x");
     }
 }
 
-/// One round: nanoseconds per cycle, and how many refusals came with it.
-fn one<S: Subject>(
-    subject: &S,
-    threads: u64,
-    repeats_left: &mut usize,
-    ns: &mut Vec<f64>,
-    refused: &mut Vec<f64>,
-) {
+/// What one subject did in all rounds.
+struct Scores {
+    name: &'static str,
+    /// Nanoseconds per cycle.
+    ns: Vec<f64>,
+    /// Refusals per cycle.
+    refused: Vec<f64>,
+}
+
+impl Scores {
+    fn of(name: &'static str) -> Self {
+        Scores {
+            name,
+            ns: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+}
+
+/// One round.
+fn one<S: Subject>(subject: &S, threads: u64, repeats_left: &mut usize, scores: &mut Scores) {
     let contest = loop {
         let contest = contend(subject, threads, Until::Elapsed(ROUND));
         if contest.disturbed <= DISTURBED || *repeats_left == 0 {
@@ -90,6 +96,7 @@ fn one<S: Subject>(
         }
         *repeats_left -= 1;
     };
-    ns.push(contest.elapsed.as_nanos() as f64 / contest.cycles as f64);
-    refused.push(contest.refusals as f64 / contest.cycles as f64);
+    let cycles = contest.cycles as f64;
+    scores.ns.push(contest.elapsed.as_nanos() as f64 / cycles);
+    scores.refused.push(contest.refusals as f64 / cycles);
 }
