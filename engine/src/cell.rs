@@ -3,7 +3,7 @@
 //!
 //! | step       | how                                                                     | linearises at |
 //! |------------|-------------------------------------------------------------------------|---------------|
-//! | grant      | CAS `FREE(f)` to `HELD(f+1)`, then owner, then the lease by swap        | word          |
+//! | grant      | CAS `FREE(f)` to `HELD(g)`, `g > f`, then owner, then the lease by swap | word          |
 //! | renew(f)   | CAS lease `{d, f}` to `{d', f}`; then the word must still be `HELD(f)`  | lease         |
 //! | release(f) | CAS `HELD(f)` to `FREE(f)`                                              | word          |
 //! | expire     | CAS lease `{d, f}` to `{Ended, f}`, then as release                     | lease         |
@@ -82,6 +82,8 @@ pub(crate) struct Terms {
     /// When the lease ends; for a session's lease the time of the grant.
     pub(crate) deadline: Tick,
     pub(crate) now: Tick,
+    /// When the grant was made, low 32 bits: now, unless it is an old one that is put back.
+    pub(crate) since_low32: u32,
 }
 
 /// A published grant as another core sees it.
@@ -131,25 +133,24 @@ impl Cell {
         Word::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
     }
 
-    /// Takes a plain free cell under the next fence. `None`: somebody was faster, look again.
+    /// Takes a plain free cell under this fence. `false`: somebody was faster, look again.
     #[inline]
-    pub(crate) fn try_grant(&self, seen: Word, terms: &Terms) -> Option<Fence> {
+    pub(crate) fn try_grant(&self, seen: Word, fence: Fence, terms: &Terms) -> bool {
         debug_assert!(seen.is_plain_free());
-        let fence = seen.fence().next();
         if fault::injected(Fault::GrantOverwrites) {
             self.set_word(Word::held(fence));
         } else if !self.replace_word(seen, Word::held(fence)) {
-            return None;
+            return false;
         }
         self.publish(fence, terms);
-        Some(fence)
+        true
     }
 
     /// Writes owner and lease of the grant whose word has just been written by the caller.
     #[inline]
     pub(crate) fn publish(&self, fence: Fence, terms: &Terms) {
         self.owner.store(terms.owner.get(), Ordering::Release);
-        self.since.store(terms.now.low32(), Ordering::Relaxed);
+        self.since.store(terms.since_low32, Ordering::Relaxed);
         let lease = Lease::new(terms.kind, terms.deadline, fence.get());
         // A swap, so that it takes its place in one order with renewals, expiry and the wheel's look (see `arm`).
         // Release publishes owner and since to whoever reads this tag; Acquire makes the wheel's `armed` visible.

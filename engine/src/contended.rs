@@ -91,7 +91,7 @@ impl<H: Host> Shard<H> {
         if is_open && self.is_full(room, slot, request.mode) {
             return Outcome::Busy(Limit::SharedHolders);
         }
-        if is_open && self.may_issue(self.table.cell(slot).word().fence().next()) {
+        if is_open && self.may_issue(self.next_fence(slot)) {
             let Some(note) = Note::try_new(request.note, &self.common.notes) else {
                 return Outcome::Busy(Limit::Bytes);
             };
@@ -336,7 +336,7 @@ impl<H: Host> Shard<H> {
     // ---- one key, its word ours
 
     /// Finds a key and makes its word ours. `None`: the key has no cell.
-    fn enter(&self, key: Key<'_>, hash: u64, guard: &Guard) -> Option<u32> {
+    pub(crate) fn enter(&self, key: Key<'_>, hash: u64, guard: &Guard) -> Option<u32> {
         loop {
             let found = self.table.find(key, hash, guard)?;
             if self.claim(self.table.cell(found.slot), found.word) {
@@ -345,7 +345,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    fn enter_or_insert(
+    pub(crate) fn enter_or_insert(
         &self,
         key: Key<'_>,
         hash: u64,
@@ -414,7 +414,7 @@ impl<H: Host> Shard<H> {
             if !self.admits(room, slot, want.mode) || self.is_full(room, slot, want.mode) {
                 break;
             }
-            if !self.may_issue(self.table.cell(slot).word().fence().next()) {
+            if !self.may_issue(self.next_fence(slot)) {
                 room.note_starved(slot);
                 break;
             }
@@ -428,6 +428,11 @@ impl<H: Host> Shard<H> {
         }
     }
 
+    /// The fence of the next grant of this key.
+    fn next_fence(&self, slot: u32) -> Fence {
+        self.bounds.next_after(self.table.cell(slot).word().fence())
+    }
+
     /// Mints a fence and writes the grant: into the words if they can say it all, else into the record.
     fn grant(
         &self,
@@ -438,12 +443,13 @@ impl<H: Host> Shard<H> {
         note: Note,
     ) -> Grant {
         let cell = self.table.cell(slot);
-        let fence = cell.word().fence().next();
+        let fence = self.next_fence(slot);
         assert!(
             self.may_issue(fence),
             "fence {fence} lies above the ceiling {}",
             self.bounds.ceiling()
         );
+        self.mind_ceiling(fence);
         if mode == Mode::Exclusive && note.bytes().is_empty() {
             cell.set_word(Word::held(fence).with_queued());
             cell.publish(fence, terms);
@@ -459,7 +465,7 @@ impl<H: Host> Shard<H> {
             fence,
             owner: terms.owner,
             lease,
-            since_low32: terms.now.low32(),
+            since_low32: terms.since_low32,
             count: 1,
             note,
         };
@@ -510,7 +516,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// Frees a key whose record has no holders left. Its word is still ours.
-    fn end_record(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
+    pub(crate) fn end_record(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
         let cell = self.table.cell(slot);
         let fence = cell.word().fence();
         room.line_mut(slot).record = None;
@@ -579,7 +585,7 @@ impl<H: Host> Shard<H> {
 
     /// Turns a plain hold into a record of one, keeping a renewal that gets in at the last moment. `false`: its lease was
     /// ended at the last moment.
-    fn move_to_record(&self, room: &mut Room<H::Waiter>, slot: u32) -> bool {
+    pub(crate) fn move_to_record(&self, room: &mut Room<H::Waiter>, slot: u32) -> bool {
         if room.record(slot).is_some() {
             return true;
         }
@@ -646,7 +652,7 @@ impl<H: Host> Shard<H> {
 
     /// Tells the wheel of one lease of the record that is new or has moved. The earliest that is known may belong to one that
     /// has ended or moved away since; then the wheel looks in vain, once, and `note_earliest` puts it right.
-    fn note_lease_end(&self, slot: u32, end: Tick) {
+    pub(crate) fn note_lease_end(&self, slot: u32, end: Tick) {
         let lease = self.table.cell(slot).lease();
         let earliest = match lease.kind() {
             Kind::Record => lease.deadline().min(end),
@@ -670,7 +676,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// Whether somebody who wants the key in this mode fits in beside those who hold it.
-    fn admits(&self, room: &Room<H::Waiter>, slot: u32, mode: Mode) -> bool {
+    pub(crate) fn admits(&self, room: &Room<H::Waiter>, slot: u32, mode: Mode) -> bool {
         match room.record(slot) {
             Some(record) => record.mode == Mode::Shared && mode == Mode::Shared,
             None => !self.table.cell(slot).word().is_held(),
@@ -678,7 +684,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// Whether there are as many shared holders as there may be. An exclusive one is never one too many.
-    fn is_full(&self, room: &Room<H::Waiter>, slot: u32, mode: Mode) -> bool {
+    pub(crate) fn is_full(&self, room: &Room<H::Waiter>, slot: u32, mode: Mode) -> bool {
         let holders = room.record(slot).map_or(0, |record| record.holders.len());
         mode == Mode::Shared && holders >= self.common.limits.shared_holders_max as usize
     }
@@ -718,7 +724,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
-    fn check_hold(
+    pub(crate) fn check_hold(
         &self,
         room: &mut Room<H::Waiter>,
         slot: u32,

@@ -20,10 +20,12 @@ use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
+mod holds;
 mod survey;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use holds::Held;
 pub use survey::{Hold, Survey};
 
 /// How an engine is laid out, and its limits.
@@ -164,9 +166,10 @@ impl<H: Host> Engine<H> {
             notes: NoteBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
         });
         let shards = (0..shard_count)
-            .map(|_| {
+            .map(|number| {
                 let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone());
                 CachePadded::new(Shard::new(
+                    number,
                     common.clone(),
                     table,
                     settings.floor,
@@ -584,15 +587,19 @@ impl<H: Host> Engine<H> {
         self.shards.iter().map(|shard| shard.lag.sum_ms()).sum()
     }
 
+    pub(crate) fn shard(&self, number: usize) -> &Shard<H> {
+        &self.shards[number]
+    }
+
     #[inline]
-    fn locate(&self, key: Key<'_>) -> (usize, u64) {
+    pub(crate) fn locate(&self, key: Key<'_>) -> (usize, u64) {
         let hash = self.hash_key.hash_one(key.bytes());
         // Bits that the index uses neither for positions nor for tags.
         ((hash >> 40) as usize & (self.shards.len() - 1), hash)
     }
 
     #[inline]
-    fn remember(&self, seat: &mut Seat, taken: Taken) {
+    pub(crate) fn remember(&self, seat: &mut Seat, taken: Taken) {
         let session = seat.session();
         seat.remember(taken, |old| {
             let cell = old.cell();

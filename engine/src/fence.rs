@@ -5,7 +5,9 @@
 //! comes back above everything it was granted before. Both only rise.
 //!
 //! The ceiling is what durability promises: fences up to it may have been issued, so a restart begins with
-//! `floor = ceiling`. It is advanced from outside, after the new value is on disk.
+//! `floor = ceiling`. It is advanced from outside, after the new value is on disk; half of the way from one ceiling to the
+//! next lies the **alarm**, which says that it is time. The floor at the **start** divides fences of this life from those of
+//! earlier ones: a lock that outlived a restart keeps its old fence, and the next grant of its key has one of this life.
 
 use crate::sync::{AtomicU64, Ordering};
 use std::fmt;
@@ -67,14 +69,36 @@ impl fmt::Display for Fence {
 pub(crate) struct Bounds {
     floor: AtomicU64,
     ceiling: AtomicU64,
+    alarm: AtomicU64,
+    start: Fence,
 }
 
 impl Bounds {
     pub(crate) fn new(floor: Fence, ceiling: Fence) -> Self {
+        let ceiling = ceiling.0.min(Fence::MAX.0);
         Bounds {
             floor: AtomicU64::new(floor.0),
-            ceiling: AtomicU64::new(ceiling.0.min(Fence::MAX.0)),
+            ceiling: AtomicU64::new(ceiling),
+            alarm: AtomicU64::new(alarm_between(floor.0, ceiling)),
+            start: floor,
         }
+    }
+
+    /// Every fence of this life lies above this, every fence of an earlier one at or below it.
+    pub(crate) fn start(&self) -> Fence {
+        self.start
+    }
+
+    /// The fence of the grant that follows one under `last`.
+    #[inline]
+    pub(crate) fn next_after(&self, last: Fence) -> Fence {
+        last.max(self.start).next()
+    }
+
+    /// Whether so many fences have been issued that the ceiling should be raised.
+    #[inline]
+    pub(crate) fn is_low(&self, issued: Fence) -> bool {
+        issued.0 > self.alarm.load(Ordering::Relaxed)
     }
 
     pub(crate) fn floor(&self) -> Fence {
@@ -93,7 +117,20 @@ impl Bounds {
     }
 
     pub(crate) fn raise_ceiling(&self, to: Fence) {
-        self.ceiling
-            .fetch_max(to.0.min(Fence::MAX.0), Ordering::AcqRel);
+        let to = to.0.min(Fence::MAX.0);
+        let from = self.ceiling.fetch_max(to, Ordering::AcqRel);
+        if from < to {
+            self.alarm
+                .fetch_max(alarm_between(from, to), Ordering::Relaxed);
+        }
+    }
+}
+
+/// At the largest fence of all there is nothing left to raise.
+fn alarm_between(from: u64, to: u64) -> u64 {
+    if to == Fence::MAX.0 {
+        to
+    } else {
+        to - to.saturating_sub(from) / 2
     }
 }

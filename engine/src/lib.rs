@@ -54,6 +54,7 @@ mod key;
 mod mailbox;
 mod note;
 mod request;
+mod restore;
 mod room;
 mod seat;
 mod session;
@@ -65,7 +66,7 @@ mod tick;
 pub mod wheel;
 mod word;
 
-pub use engine::{Alone, Batch, Cursor, Engine, Hold, Page, Settings, Survey};
+pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Settings, Survey};
 #[cfg(loom)]
 pub use fault::{Fault, inject};
 pub use fence::Fence;
@@ -76,6 +77,7 @@ pub use request::{
     Acquire, Downgrade, GaveUp, Grant, Holder, Host, Invalid, KeyState, Limit, Loss, Lost, Mode,
     NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
+pub use restore::{OldHold, Reclaimed};
 pub use seat::Seat;
 pub use session::SessionId;
 pub use tick::Tick;

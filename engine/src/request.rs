@@ -248,6 +248,8 @@ pub enum Lost {
     SessionEnded,
     /// An operator took it away.
     Forced,
+    /// After a restart somebody claimed the key under a higher fence.
+    Superseded,
 }
 
 /// Why a wait ended without a grant.
@@ -289,4 +291,8 @@ pub trait Host: Send + Sync {
 
     /// A session's time was up. Its seats are to be vacated and the session forgotten. May be said twice.
     fn session_ended(&self, session: SessionId);
+
+    /// Half of the fences between this shard's last two ceilings have been issued. Said with every grant until the ceiling is
+    /// raised.
+    fn ceiling_low(&self, _shard: usize) {}
 }

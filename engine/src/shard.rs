@@ -46,6 +46,7 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct Shard<H: Host> {
+    pub(crate) number: usize,
     pub(crate) common: Arc<Common<H>>,
     pub(crate) table: Table,
     pub(crate) bounds: Bounds,
@@ -72,6 +73,7 @@ pub(crate) struct Answer<T> {
 
 impl<H: Host> Shard<H> {
     pub(crate) fn new(
+        number: usize,
         common: Arc<Common<H>>,
         table: Table,
         floor: Fence,
@@ -79,6 +81,7 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Self {
         Shard {
+            number,
             common,
             table,
             bounds: Bounds::new(floor, ceiling),
@@ -122,10 +125,11 @@ impl<H: Host> Shard<H> {
     ) -> Option<Answer<Grant>> {
         let guard = reclaim::pin();
         let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
-        if !word.is_plain_free() || !self.may_issue(word.fence().next()) {
+        let fence = self.bounds.next_after(word.fence());
+        if !word.is_plain_free() || !self.may_issue(fence) || !cell.try_grant(word, fence, terms) {
             return None;
         }
-        let fence = cell.try_grant(word, terms)?;
+        self.mind_ceiling(fence);
         let until = self.watch(cell, slot, terms);
         let count = 1;
         Some(Answer {
@@ -193,13 +197,15 @@ impl<H: Host> Shard<H> {
                 self.introduce(cell, slot);
             }
             if word.is_plain_free() {
-                if !self.may_issue(word.fence().next()) {
+                let fence = self.bounds.next_after(word.fence());
+                if !self.may_issue(fence) {
                     return (!may_wait).then_some(Answer {
                         outcome: Outcome::AtCeiling,
                         slot,
                     });
                 }
-                if let Some(fence) = cell.try_grant(word, terms) {
+                if cell.try_grant(word, fence, terms) {
+                    self.mind_ceiling(fence);
                     let until = self.watch(cell, slot, terms);
                     return Some(Answer {
                         outcome: Outcome::Granted(Grant {
@@ -418,19 +424,24 @@ impl<H: Host> Shard<H> {
 
     #[inline]
     pub(crate) fn terms(&self, owner: SessionId, span: Span, now: Tick) -> Terms {
-        match span {
-            Span::Ms(ttl_ms) => Terms {
-                owner,
-                kind: Kind::Timed,
-                deadline: now.plus_ms(ttl_ms),
-                now,
-            },
-            Span::Session => Terms {
-                owner,
-                kind: Kind::Session,
-                deadline: now,
-                now,
-            },
+        let (kind, deadline) = match span {
+            Span::Ms(ttl_ms) => (Kind::Timed, now.plus_ms(ttl_ms)),
+            Span::Session => (Kind::Session, now),
+        };
+        Terms {
+            owner,
+            kind,
+            deadline,
+            now,
+            since_low32: now.low32(),
+        }
+    }
+
+    /// Says so when fences run low.
+    #[inline]
+    pub(crate) fn mind_ceiling(&self, issued: Fence) {
+        if self.bounds.is_low(issued) {
+            self.common.host.ceiling_low(self.number);
         }
     }
 

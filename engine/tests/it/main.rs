@@ -10,5 +10,6 @@ mod model;
 mod modes;
 mod numbers;
 mod queues;
+mod restart;
 mod sessions;
 mod threads;
