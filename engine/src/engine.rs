@@ -533,6 +533,11 @@ impl<H: Host> Engine<H> {
         self.shards[shard].bounds.ceiling()
     }
 
+    /// How many fences one shard can still issue for the key that has used most of them, to within a thousand.
+    pub fn headroom(&self, shard: usize) -> u64 {
+        self.shards[shard].bounds.headroom()
+    }
+
     /// Which shard a key belongs to.
     pub fn shard_of(&self, key: Key<'_>) -> usize {
         self.locate(key).0

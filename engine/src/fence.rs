@@ -70,8 +70,13 @@ pub(crate) struct Bounds {
     floor: AtomicU64,
     ceiling: AtomicU64,
     alarm: AtomicU64,
+    /// About the highest fence issued: never below it, and above it by the grain at most. Up to here no grant writes anything.
+    mark: AtomicU64,
     start: Fence,
 }
+
+/// How far the mark is moved at once.
+const MARK_GRAIN: u64 = 1024;
 
 impl Bounds {
     pub(crate) fn new(floor: Fence, ceiling: Fence) -> Self {
@@ -80,6 +85,7 @@ impl Bounds {
             floor: AtomicU64::new(floor.0),
             ceiling: AtomicU64::new(ceiling),
             alarm: AtomicU64::new(alarm_between(floor.0, ceiling)),
+            mark: AtomicU64::new(floor.0),
             start: floor,
         }
     }
@@ -95,10 +101,28 @@ impl Bounds {
         last.max(self.start).next()
     }
 
-    /// Whether so many fences have been issued that the ceiling should be raised.
+    /// Takes note of a fence that was issued. `true`: so many have been that the ceiling should be raised.
     #[inline]
-    pub(crate) fn is_low(&self, issued: Fence) -> bool {
-        issued.0 > self.alarm.load(Ordering::Relaxed)
+    pub(crate) fn note_issued(&self, fence: Fence) -> bool {
+        fence.0 > self.mark.load(Ordering::Relaxed) && self.move_mark(fence)
+    }
+
+    #[cold]
+    fn move_mark(&self, fence: Fence) -> bool {
+        let alarm = self.alarm.load(Ordering::Relaxed);
+        if fence.0 > alarm {
+            self.mark.fetch_max(fence.0 - 1, Ordering::Relaxed);
+            return true;
+        }
+        let mark = (fence.0 + MARK_GRAIN).min(alarm);
+        self.mark.fetch_max(mark, Ordering::Relaxed);
+        false
+    }
+
+    /// How many fences are left below the ceiling for the key that has used most, a little less than that at times.
+    pub(crate) fn headroom(&self) -> u64 {
+        let mark = self.mark.load(Ordering::Relaxed);
+        self.ceiling().0.saturating_sub(mark)
     }
 
     pub(crate) fn floor(&self) -> Fence {

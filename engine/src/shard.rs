@@ -440,7 +440,7 @@ impl<H: Host> Shard<H> {
     /// Says so when fences run low.
     #[inline]
     pub(crate) fn mind_ceiling(&self, issued: Fence) {
-        if self.bounds.is_low(issued) {
+        if self.bounds.note_issued(issued) {
             self.common.host.ceiling_low(self.number);
         }
     }

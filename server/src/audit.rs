@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::host::Waiter;
 use crate::registry::Session;
 use crossbeam_queue::ArrayQueue;
-use engine::{Grant, Loss, Lost, Mode, SessionId, Tick};
+use engine::{Grant, Loss, Lost, Mode, Tick};
 use protocol::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,9 +48,7 @@ struct Event {
     at: Tick,
     key: Arc<[u8]>,
     fence: u64,
-    /// Whose lock it is; of a force, who used it.
-    session_id: SessionId,
-    /// The same, with its name. `None` for one that is gone already.
+    /// Whose lock it is; of a force, who used it. `None` for one that is gone already.
     session: Option<Arc<Session>>,
     what: What,
 }
@@ -110,7 +108,6 @@ impl Audit {
         self.leave(
             acquire.key.as_bytes().into(),
             grant.fence.get(),
-            session.id,
             Some(session.clone()),
             What::Grant {
                 mode: match acquire.mode {
@@ -121,6 +118,30 @@ impl Audit {
                 wait_ms: 0,
                 hold_count: grant.count,
                 trace_id: (!trace_id.is_empty()).then(|| trace_id.into()),
+            },
+        );
+    }
+
+    /// A lock was claimed by one who held it before the server restarted.
+    pub(crate) fn claimed(
+        &self,
+        session: &Arc<Session>,
+        claim: &protocol::Reclaim<'_>,
+        grant: &Grant,
+    ) {
+        self.leave(
+            claim.key.as_bytes().into(),
+            grant.fence.get(),
+            Some(session.clone()),
+            What::Grant {
+                mode: match claim.mode {
+                    protocol::Mode::Exclusive => Mode::Exclusive,
+                    protocol::Mode::Shared => Mode::Shared,
+                },
+                ttl_ms: ttl_ms(claim.lease),
+                wait_ms: 0,
+                hold_count: grant.count,
+                trace_id: None,
             },
         );
     }
@@ -136,7 +157,6 @@ impl Audit {
         self.leave(
             waiter.key.clone(),
             grant.fence.get(),
-            waiter.session,
             session,
             What::Grant {
                 mode: waiter.mode,
@@ -162,7 +182,7 @@ impl Audit {
             hold_count,
             is_returned: false,
         };
-        self.leave(key.into(), fence, session.id, Some(session.clone()), what);
+        self.leave(key.into(), fence, Some(session.clone()), what);
     }
 
     /// The server gave a lock back for a client that had gone when its grant came.
@@ -178,7 +198,7 @@ impl Audit {
             hold_count: 0,
             is_returned: true,
         };
-        self.leave(waiter.key.clone(), fence, waiter.session, session, what);
+        self.leave(waiter.key.clone(), fence, session, what);
     }
 
     /// A lock went without its owner's doing.
@@ -188,40 +208,19 @@ impl Audit {
             held_ms: loss.held_ms,
             late_ms: loss.late_ms,
         };
-        self.leave(
-            loss.key.bytes().into(),
-            loss.fence.get(),
-            loss.owner,
-            session,
-            what,
-        );
+        self.leave(loss.key.bytes().into(), loss.fence.get(), session, what);
     }
 
     /// An operator took a lock away.
     pub(crate) fn forced(&self, operator: &Arc<Session>, key: &[u8], fence: u64) {
-        let operator_id = operator.id;
-        self.leave(
-            key.into(),
-            fence,
-            operator_id,
-            Some(operator.clone()),
-            What::Force,
-        );
+        self.leave(key.into(), fence, Some(operator.clone()), What::Force);
     }
 
-    fn leave(
-        &self,
-        key: Arc<[u8]>,
-        fence: u64,
-        session_id: SessionId,
-        session: Option<Arc<Session>>,
-        what: What,
-    ) {
+    fn leave(&self, key: Arc<[u8]>, fence: u64, session: Option<Arc<Session>>, what: What) {
         let event = Event {
             at: self.clock.now(),
             key,
             fence,
-            session_id,
             session,
             what,
         };

@@ -18,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use value::{
-    ADDRESS, ADDRESS_OR_OFF, DURABILITY, Kind, LOG_FORMAT, LOG_LEVEL, PATH, PATH_OR_OFF,
+    ADDRESS, ADDRESS_OR_OFF, DURABILITY, Kind, LOG_FORMAT, LOG_LEVEL, ON_OFF, PATH, PATH_OR_OFF,
     SERVER_NAME, SWITCH, TIME, count, size,
 };
 
@@ -38,13 +38,6 @@ pub enum Durability {
     Fence,
     /// Every fence and every lease that was acknowledged.
     Lease,
-}
-
-impl Durability {
-    /// Whether this build can do it: the log on disk that the other two need is not part of it.
-    const fn is_available(self) -> bool {
-        matches!(self, Self::None)
-    }
 }
 
 /// How log lines look.
@@ -194,7 +187,10 @@ settings! {
         /// The directory for what has to survive a restart.
         data_dir: PathBuf = PathBuf::from("./fencepost-data"), PATH;
         /// What survives a crash: nothing (fences still rise, by the clock), every fence, or every lease as well.
-        durability: Durability = Durability::None, DURABILITY;
+        durability: Durability = Durability::Fence, DURABILITY;
+        /// After a stop without notice and with durability "fence": wait until all leases from before have ended, so that
+        /// their holders can claim them. Off, locks are granted at once, and only resources that check fences are safe.
+        grace: bool = true, ON_OFF;
     }
     "Threads" {
         /// I/O threads. 0 is one per core.
@@ -289,16 +285,6 @@ impl Config {
                     "has {} bytes, at most {} are allowed",
                     self.server_name.len(),
                     limits::SERVER_NAME_BYTES_MAX
-                ),
-            );
-        }
-        // The next thing to go, once there is a log on disk.
-        if !self.durability.is_available() {
-            return refuse(
-                "durability",
-                format!(
-                    "\"{}\" is not available in this build yet, only \"none\" is",
-                    (DURABILITY.show)(&self.durability)
                 ),
             );
         }

@@ -3,11 +3,13 @@
 use crate::host::{ConnectionId, Mail, Waiter};
 use crate::metrics::CoreMetrics;
 use crate::net::connection::Connection;
+use crate::net::holdback::Unsynced;
+use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::shared::Shared;
-use engine::{GaveUp, Grant, Key, Release, Seat, SessionId};
+use engine::{GaveUp, Grant, Key, Mode, Release, Seat, SessionId};
 use hashbrown::HashMap;
-use protocol::{ErrorCode, Push, Reply, RequestId, UnavailableReason};
+use protocol::{ErrorCode, Lease, Push, Reply, RequestId, UnavailableReason};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) is_stopping: Cell<bool>,
     /// Sockets of those who are told that there are too many.
     pub(crate) turned_away: Cell<usize>,
+    /// What is written down and not on the disk yet: see `net/holdback.rs`.
+    pub(crate) unsynced: RefCell<Unsynced>,
 }
 
 /// Connections by slot; a slot's generation tells one connection from the next.
@@ -47,14 +51,18 @@ struct Connections {
 }
 
 impl Core {
-    pub(crate) fn new(id: usize, shared: Arc<Shared>) -> Rc<Self> {
+    /// `seats` are those of sessions that outlived a restart.
+    pub(crate) fn new(id: usize, shared: Arc<Shared>, seats: HashMap<SessionId, Seat>) -> Rc<Self> {
+        let seats = seats.into_iter();
+        let seats = seats.map(|(session, seat)| (session, Rc::new(RefCell::new(seat))));
         Rc::new(Core {
             id,
             shared,
             connections: RefCell::default(),
-            seats: RefCell::default(),
+            seats: RefCell::new(seats.collect()),
             sockets: Cell::new(0),
             turned_away: Cell::new(0),
+            unsynced: RefCell::default(),
             is_stopping: Cell::new(false),
         })
     }
@@ -124,6 +132,7 @@ impl Core {
         let post = &self.shared.engine.host().posts[self.id];
         loop {
             post.bell.notified().await;
+            self.hear_of_sync();
             post.mailbox.begin();
             while self.open_some() == MAIL_BATCH {
                 tokio::task::yield_now().await;
@@ -141,6 +150,7 @@ impl Core {
             self.open(mail);
             taken += 1;
         }
+        self.end_turn();
         taken
     }
 
@@ -214,7 +224,14 @@ impl Core {
                     audit.granted_to_waiter(session, &waiter, &grant, now);
                 }
                 connection.session.count_held(self.id, 1);
-                connection.send(|out| {
+                let terms = GrantTerms {
+                    key: &waiter.key,
+                    is_shared: waiter.mode == Mode::Shared,
+                    is_session_bound: waiter.lease == Lease::Session,
+                    note: &waiter.note,
+                };
+                self.record_grant(&connection.session, &grant, &terms, now);
+                self.answer(&connection, |out| {
                     reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
                 });
             }

@@ -7,12 +7,14 @@
 //! Every name begins with `fencepost_` and ends with its unit. No label takes its values from clients: a bound, a reason
 //! and a shard's number are few and known. Who holds what is for `/locks` to say.
 
+mod log;
 mod process;
 mod sheet;
 
 use crate::metrics::{DurationTotals, Totals};
 use crate::shared::Shared;
 use crate::stats;
+use log::LogNumbers;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::{Registry, Unit};
@@ -34,7 +36,7 @@ pub(crate) fn page(shared: &Shared, oldest_ms: u64) -> String {
 /// All numbers at one moment; roughly one, since nobody stops for it.
 struct Snapshot {
     totals: Totals,
-    lost: [(&'static str, u64); 3],
+    lost: [(&'static str, u64); 4],
     lost_held: DurationTotals,
     expiry_lag: Spread,
     pushes_dropped: u64,
@@ -51,6 +53,7 @@ struct Snapshot {
     limits: [(&'static str, u64); 8],
     core_count: u64,
     started_unix_ms: u64,
+    log: Option<LogNumbers>,
 }
 
 impl Snapshot {
@@ -66,6 +69,7 @@ impl Snapshot {
                 ("expired", count(&losses.expired)),
                 ("session_ended", count(&losses.session_ended)),
                 ("forced", count(&losses.forced)),
+                ("superseded", count(&losses.superseded)),
             ],
             lost_held: losses.held.totals(),
             expiry_lag: Spread::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
@@ -94,6 +98,7 @@ impl Snapshot {
             ],
             core_count: shared.core_count as u64,
             started_unix_ms: shared.started_unix_ms,
+            log: LogNumbers::take(shared),
         }
     }
 
@@ -353,6 +358,9 @@ impl Collector for Snapshot {
         self.holds(&mut sheet)?;
         self.state(&mut sheet)?;
         self.traffic(&mut sheet)?;
+        if let Some(log) = &self.log {
+            log.show(&mut sheet)?;
+        }
         self.process(&mut sheet)
     }
 }

@@ -5,11 +5,12 @@
 use crate::audit::Audit;
 use crate::metrics::Durations;
 use crate::registry::Registry;
+use crate::storage::Alarm;
 use crossbeam_utils::CachePadded;
 use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, Tick};
 use protocol::{Lease, LostReason};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
 
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
@@ -35,6 +36,8 @@ pub(crate) struct Waiter {
     pub(crate) key: Arc<[u8]>,
     pub(crate) mode: Mode,
     pub(crate) lease: Lease,
+    /// As it was given with the request; empty unless it is to be written down.
+    pub(crate) note: Box<[u8]>,
     pub(crate) trace_id: Option<Arc<str>>,
     pub(crate) asked: Tick,
 }
@@ -76,14 +79,17 @@ pub(crate) enum Mail {
 pub(crate) struct Post {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) bell: Notify,
+    /// The core waits for the log: ring when something is synced.
+    pub(crate) awaits_sync: AtomicBool,
     pub(crate) dropped: AtomicU64,
 }
 
 impl Post {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Post {
             mailbox: Mailbox::new(MAIL_MAX),
             bell: Notify::new(),
+            awaits_sync: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
         }
     }
@@ -107,12 +113,14 @@ impl Post {
 
 /// The engine's view of the server.
 pub(crate) struct Switchboard {
-    pub(crate) posts: Box<[Post]>,
+    pub(crate) posts: Arc<[Post]>,
     pub(crate) registry: Registry,
     /// On lines of its own: the rest here is read by every request and hardly ever written.
     pub(crate) losses: CachePadded<Losses>,
     /// `None`, unless the settings ask for an audit log.
     pub(crate) audit: Option<Arc<Audit>>,
+    /// `None` without a log: then fences never run low.
+    alarm: Option<Arc<Alarm>>,
 }
 
 /// Locks lost, by reason. Counted here because no core asked for them.
@@ -121,17 +129,23 @@ pub(crate) struct Losses {
     pub(crate) expired: AtomicU64,
     pub(crate) session_ended: AtomicU64,
     pub(crate) forced: AtomicU64,
+    pub(crate) superseded: AtomicU64,
     /// How long they had been held.
     pub(crate) held: Durations,
 }
 
 impl Switchboard {
-    pub(crate) fn new(core_count: usize, audit: Option<Arc<Audit>>) -> Self {
+    pub(crate) fn new(
+        posts: Arc<[Post]>,
+        audit: Option<Arc<Audit>>,
+        alarm: Option<Arc<Alarm>>,
+    ) -> Self {
         Switchboard {
-            posts: (0..core_count).map(|_| Post::new()).collect(),
+            posts,
             registry: Registry::new(),
             losses: CachePadded::default(),
             audit,
+            alarm,
         }
     }
 
@@ -145,7 +159,7 @@ impl Switchboard {
             return;
         }
         let cores_left = Arc::new(AtomicUsize::new(self.posts.len()));
-        for post in &self.posts {
+        for post in &*self.posts {
             post.send(Mail::SessionEnded {
                 session,
                 cores_left: cores_left.clone(),
@@ -176,6 +190,7 @@ impl Host for Switchboard {
             Lost::Expired => (&self.losses.expired, LostReason::EXPIRED),
             Lost::SessionEnded => (&self.losses.session_ended, LostReason::SESSION_ENDED),
             Lost::Forced => (&self.losses.forced, LostReason::FORCED),
+            Lost::Superseded => (&self.losses.superseded, LostReason::SUPERSEDED),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.losses.held.record_shared(loss.held_ms);
@@ -199,5 +214,11 @@ impl Host for Switchboard {
 
     fn session_ended(&self, session: SessionId) {
         self.end_session(session);
+    }
+
+    fn ceiling_low(&self, shard: usize) {
+        if let Some(alarm) = &self.alarm {
+            alarm.ring(shard);
+        }
     }
 }

@@ -40,7 +40,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -242,6 +242,12 @@ struct Readiness {
     ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    /// How long until that is over, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_ms: Option<u64>,
+    /// The same as a time on the wall.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
 }
 
 async fn readyz(State(view): State<Arc<View>>) -> Response {
@@ -249,12 +255,28 @@ async fn readyz(State(view): State<Arc<View>>) -> Response {
         let stopping = Readiness {
             ready: false,
             reason: Some("stopping"),
+            remaining_ms: None,
+            until: None,
         };
         return json(StatusCode::SERVICE_UNAVAILABLE, &stopping);
+    }
+    let recovery = &view.shared.recovery;
+    if recovery.is_on() {
+        let left_ms = recovery.remaining_ms(view.shared.clock.now()).unwrap_or(0);
+        let until = SystemTime::now() + Duration::from_millis(left_ms);
+        let recovering = Readiness {
+            ready: false,
+            reason: Some("recovering"),
+            remaining_ms: Some(left_ms),
+            until: Some(humantime::format_rfc3339_millis(until).to_string()),
+        };
+        return json(StatusCode::SERVICE_UNAVAILABLE, &recovering);
     }
     let ready = Readiness {
         ready: true,
         reason: None,
+        remaining_ms: None,
+        until: None,
     };
     json(StatusCode::OK, &ready)
 }

@@ -16,15 +16,18 @@
 //! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |
 //! | `net/connection.rs` | read, decide, write once per batch; the bounds of a connection                      |
 //! | `net/dispatch.rs`   | from a request to the engine and back; `net/inspect.rs`: the ones that only look    |
+//! | `net/record.rs`     | what is written down of which request; `net/holdback.rs`: replies wait for the disk |
+//! | `net/reclaim.rs`    | claims after a restart                                                              |
 //! | `net/repeat.rs`     | requests that come again; `net/reply.rs`: answers in the words of the wire          |
 //! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
-//! | `registry.rs`       | sessions: secret, name, connections, remembered outcomes                            |
+//! | `registry.rs`       | sessions: name, connections, remembered outcomes; `secret.rs`: names and secrets     |
 //! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |
 //! | `http.rs`           | the HTTP side; `http/locks.rs`: the view of the locks                               |
 //! | `exposition.rs`     | the metrics page; `oldest.rs`: how old the oldest lock is                           |
 //! | `audit.rs`          | the audit log; `legible.rs`: bytes in JSON                                          |
 //! | `notify.rs`         | readiness for systemd; `pinning.rs`: threads on their cores                         |
-//! | `wal/`              | the log on disk (`docs/wal.md`): built and tested, not yet used by the server       |
+//! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
+//! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
 //! | `clock.rs`          | the one source of time                                                              |
 
 #![forbid(unsafe_code)]
@@ -45,10 +48,13 @@ mod notify;
 mod oldest;
 mod pinning;
 mod registry;
+mod secret;
 mod server;
 mod shared;
 mod stats;
+mod storage;
 pub mod wal;
 
 pub use config::Config;
 pub use server::{Builder, Server, StartError, run};
+pub use storage::EXIT_DISK;

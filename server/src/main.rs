@@ -40,7 +40,7 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
     }
     server::run(loaded.config).map_err(|error| {
         let code = match error {
-            StartError::Setting(_) | StartError::Auth(_) => Code::Usage,
+            StartError::Setting(_) | StartError::Auth(_) | StartError::Storage(_) => Code::Usage,
             _ => Code::No,
         };
         Failure::new(code, error)

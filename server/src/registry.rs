@@ -3,10 +3,15 @@
 //! The engine knows a session as an id that lives or has ended. Here is what belongs to it on the network side. A session
 //! may have connections on several cores, so it is shared; nothing here is touched while an ordinary request is decided,
 //! except that outcomes are remembered once per batch.
+//!
+//! A session has two names. The engine's id names a place in its tables and starts over with every start of the server. The
+//! public one is random, is what clients and logs see, and outlives a restart; with it goes a secret that whoever has the
+//! server's key can check (`secret.rs`).
 
 use crate::host::ConnectionId;
 use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock};
 use protocol::SessionSecret;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,14 +31,18 @@ const REPEATED_MAX: usize = 4 * REMEMBERED_MAX;
 const MAP_COUNT: usize = 64;
 
 pub(crate) struct Registry {
-    maps: Box<[Map]>,
+    /// By the engine's id.
+    maps: Box<[Map<SessionId>]>,
+    /// By public id. Written first and cleared last.
+    public: Box<[Map<u64>]>,
 }
 
-type Map = RwLock<HashMap<SessionId, Arc<Session>>>;
+type Map<K> = RwLock<HashMap<K, Arc<Session>>>;
 
 /// One client process.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
+    pub(crate) public_id: u64,
     pub(crate) secret: SessionSecret,
     pub(crate) client_name: Box<str>,
     pub(crate) ttl_ms: u32,
@@ -60,6 +69,8 @@ struct Links {
     forgotten: u64,
     /// The ids that came again.
     repeated: BTreeSet<u64>,
+    /// The session outlived a restart, and nobody has come back to it yet.
+    is_restored: bool,
 }
 
 struct Link {
@@ -136,23 +147,47 @@ impl Registry {
     pub(crate) fn new() -> Self {
         Registry {
             maps: (0..MAP_COUNT).map(|_| RwLock::default()).collect(),
+            public: (0..MAP_COUNT).map(|_| RwLock::default()).collect(),
         }
     }
 
-    fn map(&self, id: SessionId) -> &Map {
+    fn map(&self, id: SessionId) -> &Map<SessionId> {
         &self.maps[id.get() as usize % MAP_COUNT]
+    }
+
+    fn public(&self, public_id: u64) -> &Map<u64> {
+        &self.public[public_id as usize % MAP_COUNT]
     }
 
     pub(crate) fn find(&self, id: SessionId) -> Option<Arc<Session>> {
         self.map(id).read().get(&id).cloned()
     }
 
-    pub(crate) fn insert(&self, session: Arc<Session>) {
+    /// The session that clients know by this id.
+    pub(crate) fn find_public(&self, public_id: u64) -> Option<Arc<Session>> {
+        self.public(public_id).read().get(&public_id).cloned()
+    }
+
+    /// `false`: there is one with its public id already, and this one is not kept.
+    pub(crate) fn insert(&self, session: Arc<Session>) -> bool {
+        match self
+            .public(session.public_id)
+            .write()
+            .entry(session.public_id)
+        {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(place) => place.insert(session.clone()),
+        };
         self.map(session.id).write().insert(session.id, session);
+        true
     }
 
     pub(crate) fn remove(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.map(id).write().remove(&id)
+        let session = self.map(id).write().remove(&id)?;
+        self.public(session.public_id)
+            .write()
+            .remove(&session.public_id);
+        Some(session)
     }
 
     /// `true` for the first who says that this session is to be taken down.
@@ -161,27 +196,28 @@ impl Registry {
             .is_some_and(|session| !session.is_ending.swap(true, Ordering::AcqRel))
     }
 
-    /// Up to `limit` sessions with ids above `after`, in the order of their ids.
+    /// Up to `limit` sessions with public ids above `after`, in the order of their ids.
     pub(crate) fn page(&self, after: u64, limit: usize) -> Vec<Arc<Session>> {
-        let mut page: Vec<Arc<Session>> = Vec::new();
-        for map in &self.maps {
-            page.extend(
-                map.read()
-                    .values()
-                    .filter(|session| session.id.get() > after)
-                    .cloned(),
-            );
-        }
-        page.sort_unstable_by_key(|session| session.id);
+        let mut page = self.all();
+        page.retain(|session| session.public_id > after);
+        page.sort_unstable_by_key(|session| session.public_id);
         page.truncate(limit);
         page
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        let mut all: Vec<Arc<Session>> = Vec::new();
+        for map in &self.maps {
+            all.extend(map.read().values().cloned());
+        }
+        all
     }
 }
 
 impl Session {
     pub(crate) fn new(
         id: SessionId,
-        secret: SessionSecret,
+        (public_id, secret): (u64, SessionSecret),
         client_name: &str,
         ttl_ms: u32,
         core_count: usize,
@@ -189,6 +225,7 @@ impl Session {
     ) -> Self {
         Session {
             id,
+            public_id,
             secret,
             client_name: client_name.into(),
             ttl_ms,
@@ -205,6 +242,19 @@ impl Session {
 
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
+    }
+
+    /// What became of requests before the one with this id nobody knows: the server that answered them is gone.
+    pub(crate) fn forget_before(&self, request_id: u64) {
+        let mut links = self.links.lock();
+        if std::mem::take(&mut links.is_restored) {
+            links.forgotten = links.forgotten.max(request_id);
+        }
+    }
+
+    /// It was read from the log.
+    pub(crate) fn mark_restored(&self) {
+        self.links.lock().is_restored = true;
     }
 
     /// Adds a connection. Returns where it remembers its outcomes.

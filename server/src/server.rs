@@ -3,17 +3,21 @@
 use crate::audit;
 use crate::auth::{AuthError, Tokens};
 use crate::clock::Clock;
-use crate::config::{Config, SettingError};
+use crate::config::{Config, Durability, SettingError};
 use crate::core::Core;
-use crate::host::Switchboard;
+use crate::host::{Post, Switchboard};
 use crate::http::{self, Http};
 use crate::metrics::Metrics;
 use crate::net::listener;
 use crate::net::stopping::{self, Signals};
 use crate::notify::Notifier;
 use crate::pinning;
+use crate::secret::SessionKeys;
 use crate::shared::Shared;
-use engine::{Engine, Fence, Settings};
+use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
+use crate::wal::WalError;
+use engine::{Engine, Fence, Limit, Seat, SessionId, Settings};
+use hashbrown::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -49,6 +53,10 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The data directory cannot be used.
+    Storage(WalError),
+    /// More was held at the last stop than the settings have room for.
+    Restore(Limit),
     /// The system gave no thread or no runtime.
     System(io::Error),
 }
@@ -70,6 +78,11 @@ impl fmt::Display for StartError {
             StartError::Audit { path, error } => {
                 write!(f, "cannot write the audit log {}: {error}", path.display())
             }
+            StartError::Storage(error) => write!(f, "{error}"),
+            StartError::Restore(limit) => write!(
+                f,
+                "what was held at the last stop does not fit: {limit:?} is at its limit; raise it to what it was then"
+            ),
             StartError::System(error) => {
                 write!(f, "the system refused a thread or a timer: {error}")
             }
@@ -85,7 +98,10 @@ pub struct Server {
     local_addr: SocketAddr,
     threads: Vec<JoinHandle<()>>,
     http: Option<Http>,
+    keeper: Option<Keeper>,
     audit: Option<audit::Writer>,
+    /// The log has been closed, or there is none.
+    is_closed: bool,
 }
 
 /// Puts the settings of an embedded server together.
@@ -138,11 +154,13 @@ impl Builder {
 }
 
 impl Server {
-    /// An embedded server with the default settings, except that it takes a free port and serves no HTTP.
+    /// An embedded server with the default settings, except that it takes a free port, serves no HTTP and writes nothing to
+    /// disk.
     pub fn builder() -> Builder {
         let config = Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             http: None,
+            durability: Durability::None,
             ..Config::default()
         };
         Builder { config }
@@ -164,6 +182,7 @@ impl Server {
             None => None,
         };
         let clock = Clock::start();
+        let opening = Opening::read(&config, clock_floor()).map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
             Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
                 let path = path.clone();
@@ -171,11 +190,34 @@ impl Server {
             })?),
             None => None,
         };
-        let switchboard = Switchboard::new(core_count, audit.as_ref().map(audit::Writer::audit));
+        let mut settings = engine_settings(&config, clock);
+        let posts: Arc<[Post]> = (0..core_count).map(|_| Post::new()).collect();
+        let mut alarm = None;
+        let (mut storage, mut found, mut recovery) = (None, None, Recovery::default());
+        let mut keys = SessionKeys::fleeting();
+        if let Some(mut opening) = opening {
+            settings.floor = opening.floor;
+            settings.ceiling = opening.ceiling();
+            let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
+            let until = (!opening.grace.is_zero()).then_some(until);
+            std::mem::swap(&mut keys, &mut opening.keys);
+            let (opened, recovered, now_unix_ms) = opening
+                .start(posts.clone(), settings.shards, clock)
+                .map_err(StartError::Storage)?;
+            recovery = Recovery::new(until, recovered.horizon_unix_ms);
+            storage = Some(Arc::new(opened));
+            alarm = Some(Arc::new(Alarm::new(settings.shards)));
+            found = Some((recovered, now_unix_ms));
+        }
+        let audit_events = audit.as_ref().map(audit::Writer::audit);
+        let switchboard = Switchboard::new(posts, audit_events, alarm.clone());
         let shared = Arc::new(Shared {
-            engine: Engine::new(engine_settings(&config), switchboard),
+            engine: Engine::new(settings, switchboard),
             clock,
             tokens,
+            keys,
+            storage,
+            recovery,
             metrics: Metrics::new(core_count),
             core_count,
             connections: AtomicUsize::new(0),
@@ -183,18 +225,44 @@ impl Server {
             stop: CancellationToken::new(),
             config,
         });
+        let mut restored = Restored::default();
+        if let Some((recovered, now_unix_ms)) = found {
+            restored =
+                storage::restore(&shared, &recovered, now_unix_ms).map_err(StartError::Restore)?;
+            if !recovered.sessions.is_empty() {
+                tracing::info!(
+                    sessions = restored.seats.len(),
+                    locks = restored.locks,
+                    over = restored.over,
+                    "put back what was held at the last stop"
+                );
+            }
+        }
+        if let Some(storage) = &shared.storage {
+            storage
+                .begin(restored.latest_end)
+                .map_err(StartError::Storage)?;
+        }
         let mut server = Server {
             shared: shared.clone(),
             local_addr,
             threads: Vec::new(),
             http: None,
+            keeper: None,
             audit,
+            is_closed: false,
         };
+        if let (Some(storage), Some(alarm)) = (&shared.storage, alarm) {
+            let keeper = Keeper::start(shared.clone(), storage.clone(), alarm);
+            server.keeper = Some(keeper.map_err(StartError::System)?);
+        }
         for (id, listener) in listeners.into_iter().enumerate() {
             let shared = shared.clone();
+            // What was put back belongs to the first core, until its sessions end.
+            let seats = std::mem::take(&mut restored.seats);
             let thread = std::thread::Builder::new()
                 .name(format!("core-{id}"))
-                .spawn(move || run_core(id, shared, listener))
+                .spawn(move || run_core(id, shared, listener, seats))
                 .map_err(StartError::System)?;
             server.threads.push(thread);
         }
@@ -236,8 +304,17 @@ impl Server {
         }
         // Until here it has told whoever asked that the server stops.
         self.http = None;
+        self.keeper = None;
         // And now nobody is left who could do anything worth writing down.
         self.audit = None;
+        if let Some(storage) = &self.shared.storage
+            && !self.is_closed
+        {
+            self.is_closed = true;
+            if let Err(error) = storage.close(&self.shared) {
+                tracing::error!("the log was not closed in good order: {error}");
+            }
+        }
     }
 }
 
@@ -279,7 +356,12 @@ pub fn run(config: Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn run_core(id: usize, shared: Arc<Shared>, listener: std::net::TcpListener) {
+fn run_core(
+    id: usize,
+    shared: Arc<Shared>,
+    listener: std::net::TcpListener,
+    seats: HashMap<SessionId, Seat>,
+) {
     if shared.config.pin
         && let Err(error) = pinning::pin(id)
     {
@@ -294,7 +376,7 @@ fn run_core(id: usize, shared: Arc<Shared>, listener: std::net::TcpListener) {
     };
     let local = LocalSet::new();
     local.block_on(&runtime, async move {
-        let core = Core::new(id, shared.clone());
+        let core = Core::new(id, shared.clone(), seats);
         tokio::task::spawn_local(core.clone().take_mail());
         tokio::task::spawn_local(core.clone().turn_wheels());
         tokio::select! {
@@ -315,10 +397,14 @@ fn since_epoch() -> Duration {
         .unwrap_or_default()
 }
 
-fn engine_settings(config: &Config) -> Settings {
-    // Nothing is on disk: fences stay monotonic by the clock. A million a second, for two hundred years. Not only whole
-    // seconds count, or a server that is back within one would issue the same fences again.
+/// Where fences begin when nothing is on disk: they stay monotonic by the clock. A million a second, for two hundred years.
+/// Not only whole seconds count, or a server that is back within one would issue the same fences again.
+fn clock_floor() -> Fence {
     let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
+    Fence::new(floor as u64).unwrap_or(Fence::ZERO)
+}
+
+fn engine_settings(config: &Config, clock: Clock) -> Settings {
     Settings {
         shards: config.shard_count() as usize,
         keys_max: config.keys_max,
@@ -330,9 +416,9 @@ fn engine_settings(config: &Config) -> Settings {
         idle_ms: config.idle.as_millis() as u64,
         // A core that paused would keep the holder's release waiting, too.
         pauses_before_refusal: 0,
-        floor: Fence::new(floor as u64).unwrap_or(Fence::ZERO),
+        floor: clock_floor(),
         ceiling: Fence::MAX,
         hash_seed: None,
-        ..Settings::default()
+        now: clock.now(),
     }
 }

@@ -7,6 +7,8 @@ use crate::config::Config;
 use crate::host::Switchboard;
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Session};
+use crate::secret::SessionKeys;
+use crate::storage::{Recovery, Storage};
 use engine::{Engine, SessionId, Tick};
 use protocol::SessionSecret;
 use std::sync::Arc;
@@ -18,6 +20,10 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) config: Config,
     pub(crate) tokens: Tokens,
+    pub(crate) keys: SessionKeys,
+    /// `None` if nothing is to survive.
+    pub(crate) storage: Option<Arc<Storage>>,
+    pub(crate) recovery: Recovery,
     pub(crate) metrics: Metrics,
     pub(crate) core_count: usize,
     /// Open connections of all cores.
@@ -39,23 +45,24 @@ impl Shared {
         self.engine.host().audit.as_deref()
     }
 
-    /// Opens a session and writes it down. `None` at the limit.
+    /// Opens a session and registers it, under a new name or one that it had before. `None` at the limit.
     pub(crate) fn open_session(
         &self,
+        name: (u64, SessionSecret),
         client_name: &str,
         ttl_ms: u32,
         now: Tick,
     ) -> Option<Arc<Session>> {
         let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
-        let session = Arc::new(Session::new(
-            id,
-            new_secret(),
-            client_name,
-            ttl_ms,
-            self.core_count,
-            now,
-        ));
-        self.registry().insert(session.clone());
+        let core_count = self.core_count;
+        let session = Session::new(id, name, client_name, ttl_ms, core_count, now);
+        let session = Arc::new(session);
+        if !self.registry().insert(session.clone()) {
+            // Another connection of the same client was faster.
+            self.engine.end_session(id);
+            self.engine.forget_session(id);
+            return self.registry().find_public(session.public_id);
+        }
         // Its time may have run out before anybody could find it; then nobody else will take it down.
         if !self.engine.is_open(id, self.clock.now()) {
             self.end_session(id);
@@ -68,10 +75,4 @@ impl Shared {
         self.engine.end_session(session);
         self.engine.host().end_session(session);
     }
-}
-
-fn new_secret() -> SessionSecret {
-    let mut bytes = [0; SessionSecret::BYTES];
-    getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
-    SessionSecret::new(bytes)
 }

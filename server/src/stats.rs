@@ -8,8 +8,13 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
     let engine = &shared.engine;
     let totals = shared.metrics.totals();
     let losses = &engine.host().losses;
-    let lost = [&losses.expired, &losses.session_ended, &losses.forced]
-        .map(|count| count.load(Ordering::Relaxed));
+    let lost = [
+        &losses.expired,
+        &losses.session_ended,
+        &losses.forced,
+        &losses.superseded,
+    ]
+    .map(|count| count.load(Ordering::Relaxed));
     let dropped = engine
         .host()
         .posts
@@ -29,6 +34,7 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
         ("lost_expired_total".to_owned(), lost[0]),
         ("lost_session_ended_total".to_owned(), lost[1]),
         ("lost_forced_total".to_owned(), lost[2]),
+        ("lost_superseded_total".to_owned(), lost[3]),
         ("pushes_dropped_total".to_owned(), dropped),
         ("stored_bytes".to_owned(), engine.bytes()),
         (
@@ -54,6 +60,7 @@ pub(crate) fn held(shared: &Shared) -> u64 {
     let losses = &shared.engine.host().losses;
     let lost = losses.expired.load(Ordering::Relaxed)
         + losses.session_ended.load(Ordering::Relaxed)
-        + losses.forced.load(Ordering::Relaxed);
+        + losses.forced.load(Ordering::Relaxed)
+        + losses.superseded.load(Ordering::Relaxed);
     totals.holds_begun.saturating_sub(totals.holds_ended + lost)
 }

@@ -18,7 +18,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
     fence: u64,
-    session_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<u64>,
     /// Left out for a session that is gone already.
     #[serde(skip_serializing_if = "Option::is_none")]
     client_name: Option<&'a str>,
@@ -109,6 +110,7 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
                 Lost::Expired => "expired",
                 Lost::SessionEnded => "session_ended",
                 Lost::Forced => "forced",
+                Lost::Superseded => "superseded",
             };
             let rest = Rest::Loss {
                 held_ms: *held_ms,
@@ -126,7 +128,7 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
         key,
         key_hex,
         fence: event.fence,
-        session_id: event.session_id.get(),
+        session_id: event.session.as_ref().map(|session| session.public_id),
         client_name: event.session.as_ref().map(|session| &*session.client_name),
         rest,
     };

@@ -50,7 +50,7 @@ fn leave(audit: &Audit, count: u64) {
         let loss = Loss {
             key: Key::new(b"k").unwrap(),
             fence: engine::Fence::new(number).unwrap(),
-            owner: SessionId::from_bits(7),
+            owner: engine::SessionId::from_bits(7),
             why: Lost::Expired,
             late_ms: 0,
             held_ms: 5,
@@ -112,7 +112,7 @@ fn a_line_says_all_there_is_to_say_and_nothing_else() {
     let mut loss = lines[1].clone();
     let time = loss.as_object_mut().unwrap().remove("time").unwrap();
     let expected = serde_json::json!({
-        "seq": 2, "event": "loss", "key": "k", "fence": 1, "session_id": 7,
+        "seq": 2, "event": "loss", "key": "k", "fence": 1,
         "held_ms": 5, "late_ms": 0, "ended": "expired",
     });
     assert_eq!(loss, expected);

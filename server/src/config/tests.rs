@@ -270,18 +270,6 @@ fn two_listeners_need_two_ports() {
 }
 
 #[test]
-fn durability_waits_for_its_log() {
-    for mode in ["fence", "lease"] {
-        assert_eq!(
-            refusal(sources(&[], &[("durability", mode)])),
-            format!(
-                "--durability: \"{mode}\" is not available in this build yet, only \"none\" is"
-            )
-        );
-    }
-}
-
-#[test]
 fn a_config_made_by_hand_is_checked_too() {
     let config = Config {
         hello_timeout: Duration::ZERO,

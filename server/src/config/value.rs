@@ -107,6 +107,18 @@ pub(super) const SWITCH: Kind<bool> = Kind {
     is_quoted: false,
 };
 
+/// Something that is on or off.
+pub(super) const ON_OFF: Kind<bool> = Kind {
+    metavar: "on|off",
+    parse: |text| match text {
+        "on" | "true" => Ok(true),
+        OFF | "false" => Ok(false),
+        _ => Err(format!("{text:?} is neither on nor off")),
+    },
+    show: |is_on| if *is_on { "on" } else { OFF }.to_owned(),
+    is_quoted: true,
+};
+
 /// A length of time.
 pub(super) const TIME: Kind<Duration> = Kind {
     metavar: "TIME",

@@ -10,7 +10,8 @@ use std::fmt;
 #[derive(Clone)]
 pub(super) struct Spread {
     buckets: Vec<(f64, u64)>,
-    sum_ms: u64,
+    /// In seconds.
+    sum: f64,
 }
 
 impl Spread {
@@ -27,8 +28,13 @@ impl Spread {
                 .enumerate()
                 .map(|(bucket, count)| (bound(bucket), *count))
                 .collect(),
-            sum_ms,
+            sum: seconds(sum_ms),
         }
+    }
+
+    /// Buckets by their upper bounds, and the sum of all, in seconds.
+    pub(super) fn from_bounds(buckets: Vec<(f64, u64)>, sum: f64) -> Self {
+        Spread { buckets, sum }
     }
 
     fn count(&self) -> u64 {
@@ -132,7 +138,7 @@ impl<'a> Sheet<'a> {
         )?;
         for (label, spread) in spreads {
             let labels: Vec<(&str, &str)> = label.iter().copied().collect();
-            let sum = seconds(spread.sum_ms);
+            let sum = spread.sum;
             match label {
                 Some(_) => family
                     .encode_family(&labels)?

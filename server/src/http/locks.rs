@@ -133,7 +133,7 @@ fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
     let (metadata, metadata_hex) = legible(&holder.note);
     LockHolder {
         fence: holder.fence.get(),
-        session_id: holder.owner.map(|owner| owner.get()),
+        session_id: session.as_ref().map(|session| session.public_id),
         client_name: session.map(|session| session.client_name.to_string()),
         is_shared: holder.mode == Mode::Shared,
         is_session_bound: holder.is_session_bound,

@@ -8,6 +8,7 @@
 use crate::core::Core;
 use crate::host::{ConnectionId, Waiter};
 use crate::net::dispatch::{Batch, Decided};
+use crate::net::holdback::Held;
 use crate::net::{opening, reply, stopping};
 use crate::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
@@ -16,6 +17,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::{ErrorCode, Reply, RequestId, limits};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -54,8 +56,11 @@ pub(crate) struct Connection {
     pub(crate) outcomes: Arc<Mutex<Outcomes>>,
     /// Acquires that wait, by request id.
     pub(crate) waits: RefCell<HashMap<u64, Ticket>>,
-    out: RefCell<BytesMut>,
-    bell: Notify,
+    pub(super) out: RefCell<BytesMut>,
+    /// Behind that, what waits for the disk: see `holdback.rs`.
+    pub(super) held: RefCell<VecDeque<Held>>,
+    pub(super) held_bytes: Cell<usize>,
+    pub(super) bell: Notify,
     closing: Cell<bool>,
     said_goodbye: Cell<bool>,
     draining: Cell<bool>,
@@ -90,6 +95,8 @@ impl Connection {
             outcomes,
             waits: RefCell::default(),
             out: RefCell::default(),
+            held: RefCell::default(),
+            held_bytes: Cell::new(0),
             bell: Notify::new(),
             closing: Cell::new(false),
             said_goodbye: Cell::new(false),
@@ -97,9 +104,13 @@ impl Connection {
         })
     }
 
-    /// Appends to the out-buffer and has it written.
+    /// Appends to the out-buffer, or to what waits for the disk if anything does, and has it written.
     pub(crate) fn send(&self, write: impl FnOnce(&mut BytesMut)) {
-        write(&mut self.out.borrow_mut());
+        if self.is_held_back() {
+            self.append_held(write);
+        } else {
+            write(&mut self.out.borrow_mut());
+        }
         self.bell.notify_one();
     }
 
@@ -109,7 +120,7 @@ impl Connection {
             return;
         }
         if !self.said_goodbye.get() {
-            reply::error(code, message).append(RequestId::NONE, &mut self.out.borrow_mut());
+            self.send(|out| reply::error(code, message).append(RequestId::NONE, out));
         }
         self.bell.notify_one();
     }
@@ -193,8 +204,10 @@ async fn converse(
     loop {
         let mut decided = Decided::default();
         if !connection.closing.get() {
-            let mut out = connection.out.borrow_mut();
-            match batch.decide(unread, &mut out, out_high) {
+            let room = out_high.saturating_sub(connection.held_bytes());
+            let result = batch.decide(unread, &mut connection.out.borrow_mut(), room);
+            core.end_turn();
+            match result {
                 Ok(so_far) => {
                     unread.advance(so_far.bytes);
                     decided = so_far;
@@ -203,7 +216,6 @@ async fn converse(
                 Err(error) => {
                     core.metrics().malformed.bump();
                     unread.clear();
-                    drop(out);
                     connection.close_with(ErrorCode::MALFORMED, &error.to_string());
                     core.abandon_waits(connection);
                 }
@@ -216,16 +228,17 @@ async fn converse(
             _ => Some(Instant::now() + config.frame_timeout),
         };
         let progress = write_some(core, connection, &writer)?;
-        let waiting_bytes = connection.out.borrow().len();
+        let out_bytes = connection.out.borrow().len();
+        let waiting_bytes = out_bytes + connection.held_bytes();
         if waiting_bytes > out_max {
             return Err(End::TooSlow(
                 "its replies pile up because it does not read them",
             ));
         }
-        if waiting_bytes == 0 {
-            if connection.closing.get() {
-                return Ok(());
-            }
+        if waiting_bytes == 0 && connection.closing.get() {
+            return Ok(());
+        }
+        if out_bytes == 0 {
             write_due = None;
         } else if progress || write_due.is_none() {
             write_due = Some(Instant::now() + config.write_stall_timeout);
@@ -240,7 +253,8 @@ async fn converse(
             .into_iter()
             .flatten()
             .min();
-        let may_read = waiting_bytes < out_high && !connection.closing.get();
+        let must_wait = connection.held_bytes() > 0 && core.is_congested();
+        let may_read = waiting_bytes < out_high && !connection.closing.get() && !must_wait;
         if may_read && unread.capacity() - unread.len() < READ_BYTES / 4 {
             unread.reserve(READ_BYTES);
         }
@@ -258,7 +272,7 @@ async fn converse(
                 }
             }
             () = connection.bell.notified() => {}
-            writable = writer.writable(), if waiting_bytes > 0 => writable?,
+            writable = writer.writable(), if out_bytes > 0 => writable?,
             () = sleep_until(due) => {
                 if due == frame_due {
                     return Err(End::TooSlow("a frame did not complete in time"));

@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::host::Waiter;
 use crate::net::connection::Connection;
+use crate::net::record::GrantTerms;
 use crate::net::{inspect, reply};
 use crate::registry::Remembered;
 use bytes::BytesMut;
@@ -28,7 +29,7 @@ pub(crate) struct Batch {
     pub(super) core: Rc<Core>,
     pub(super) connection: Rc<Connection>,
     /// Outcomes of this batch that are worth remembering; empty between batches.
-    outcomes: Vec<(u64, Remembered)>,
+    pub(super) outcomes: Vec<(u64, Remembered)>,
 }
 
 /// How far a batch came.
@@ -61,6 +62,7 @@ impl Batch {
             return Ok(Decided::default());
         }
         let mut unread = bytes;
+        let start = out.len();
         let now = self.core.shared.clock.now();
         let shared = self.core.shared.clone();
         let _batch = shared.engine.batch();
@@ -72,11 +74,11 @@ impl Batch {
         let mut requests = 0;
         // Any sign of life keeps the session alive, but not every one costs a write.
         if self.connection.session.wants_keeping(now) {
-            shared.engine.keep_alive(
-                self.connection.session.id,
-                u64::from(self.connection.session.ttl_ms),
-                now,
-            );
+            let session = &self.connection.session;
+            let ttl_ms = u64::from(session.ttl_ms);
+            if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
+                self.core.record_session_kept(session, until);
+            }
         }
         let mut more = false;
         let result = loop {
@@ -112,6 +114,7 @@ impl Batch {
         metrics.batches.bump();
         metrics.requests.add(requests);
         memory.extend(self.outcomes.drain(..));
+        self.core.hold_back(&connection, out, start);
         let bytes = bytes.len() - unread.len();
         result.map(|()| Decided { bytes, more })
     }
@@ -174,14 +177,11 @@ impl Batch {
             Request::ForceRelease { key, fence } => self.force_release(id, key, fence, now, out),
             Request::Goodbye => {
                 shared.end_session(seat.session());
+                self.core.record_session_ended(&self.connection.session);
                 Reply::Bye.append(id, out);
                 self.connection.say_goodbye();
             }
-            // A server that forgets nobody's locks at a restart has nothing to be reclaimed; one that kept none says so.
-            Request::Reclaim(_) => Reply::NotHeld {
-                reason: NotHeldReason::UNSPECIFIED,
-            }
-            .append(id, out),
+            Request::Reclaim(reclaim) => self.reclaim(id, &reclaim, seat, now, out),
             Request::Hello(_) => {
                 reply::error(
                     ErrorCode::OUT_OF_TURN,
@@ -257,6 +257,10 @@ impl Batch {
                 key: acquire.key.as_bytes().into(),
                 mode: request.mode,
                 lease: acquire.lease,
+                note: match shared.storage {
+                    Some(_) => request.note.into(),
+                    None => Box::default(),
+                },
                 trace_id: (!acquire.trace_id.as_str().is_empty())
                     .then(|| Arc::from(acquire.trace_id.as_str())),
                 asked: now,
@@ -280,6 +284,14 @@ impl Batch {
                 if let Some(audit) = shared.audit() {
                     audit.granted(&self.connection.session, acquire, &grant);
                 }
+                let terms = GrantTerms {
+                    key: acquire.key.as_bytes(),
+                    is_shared: request.mode == engine::Mode::Shared,
+                    is_session_bound: acquire.lease == Lease::Session,
+                    note: request.note,
+                };
+                self.core
+                    .record_grant(&self.connection.session, &grant, &terms, now);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }
@@ -304,9 +316,14 @@ impl Batch {
             }
             Outcome::AtCeiling => {
                 metrics.at_ceiling.bump();
+                let (reason, retry_after_ms) = match shared.recovery.remaining_ms(now) {
+                    Some(left_ms) => (UnavailableReason::RECOVERING, left_ms),
+                    // The keeper is about to raise the ceiling.
+                    None => (UnavailableReason::AT_CEILING, 1),
+                };
                 Reply::Unavailable {
-                    reason: UnavailableReason::AT_CEILING,
-                    retry_after_ms: 1,
+                    reason,
+                    retry_after_ms: u32::try_from(retry_after_ms).unwrap_or(u32::MAX),
                 }
                 .append(id, out);
             }
@@ -345,10 +362,11 @@ impl Batch {
             None => Renewal::NotHeld(NotHeld::OtherFence),
         };
         match outcome {
-            Renewal::Renewed { until } => Reply::Renewed {
-                ttl_ms: reply::remaining_ms(until, now),
+            Renewal::Renewed { until } => {
+                self.core.record_renewal(key.as_bytes(), fence.get(), until);
+                let ttl_ms = reply::remaining_ms(until, now);
+                Reply::Renewed { ttl_ms }.append(id, out);
             }
-            .append(id, out),
             Renewal::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
             Renewal::NotHeld(why) => {
                 metrics.renewals_failed.bump();
@@ -397,6 +415,7 @@ impl Batch {
                 if let Some(audit) = shared.audit() {
                     audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
                 }
+                self.core.record_release(key.as_bytes(), fence.get(), count);
                 self.outcomes
                     .push((id.get(), Remembered::Released { count }));
                 Reply::Released {
@@ -427,6 +446,7 @@ impl Batch {
         };
         match engine.downgrade(seat, engine_key(key), engine_fence, now) {
             Downgrade::Downgraded => {
+                self.core.record_downgrade(key.as_bytes(), fence.get());
                 let state = engine.query(engine_key(key), now);
                 let holder = state.and_then(|state| {
                     state
@@ -480,10 +500,11 @@ impl Batch {
             .engine
             .keep_alive(session.id, u64::from(session.ttl_ms), now)
         {
-            Some(until) => Reply::KeptAlive {
-                ttl_ms: reply::remaining_ms(until, now),
+            Some(until) => {
+                self.core.record_session_kept(session, until);
+                let ttl_ms = reply::remaining_ms(until, now);
+                Reply::KeptAlive { ttl_ms }.append(id, out);
             }
-            .append(id, out),
             None => session_ended().append(id, out),
         }
     }
@@ -506,6 +527,7 @@ impl Batch {
             if let Some(audit) = self.core.shared.audit() {
                 audit.forced(operator, key.as_bytes(), fence.get());
             }
+            self.core.record_release(key.as_bytes(), fence.get(), 0);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
             let is_held = engine
@@ -521,7 +543,12 @@ impl Batch {
     }
 
     /// Why a lock is not the one that was named.
-    fn not_held(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
+    pub(super) fn not_held(
+        &self,
+        why: NotHeld,
+        key: protocol::Key<'_>,
+        now: Tick,
+    ) -> Reply<'static> {
         let reason = match why {
             // Given back, lost or never granted: nobody wrote down which.
             NotHeld::Free => NotHeldReason::UNSPECIFIED,
@@ -562,7 +589,7 @@ pub(super) fn engine_fence(fence: Fence) -> Option<engine::Fence> {
     engine::Fence::new(fence.get())
 }
 
-fn span(lease: Lease) -> Span {
+pub(super) fn span(lease: Lease) -> Span {
     match lease {
         Lease::Ttl { ttl_ms } => Span::Ms(u64::from(ttl_ms)),
         Lease::Session => Span::Session,

@@ -40,10 +40,7 @@ pub(crate) fn query(
     let holders: Vec<_> = shown
         .iter()
         .zip(&sessions)
-        .filter_map(|(holder, session)| {
-            let name = session.as_ref().map_or("", |session| &session.client_name);
-            reply::wire_holder(holder, name, you, now)
-        })
+        .filter_map(|(holder, session)| reply::wire_holder(holder, session.as_deref(), you, now))
         .collect();
     let reply = Reply::QueryResult {
         last_fence: Fence::new(state.fence.get()),
@@ -84,16 +81,14 @@ pub(crate) fn list(
         .iter()
         .zip(&sessions)
         .filter_map(|((key, state), session)| {
-            let name = session.as_ref().map_or("", |session| &session.client_name);
             Some(LockEntry {
                 key: protocol::Key::new(key).ok()?,
                 contention: Contention {
                     holder_count: state.holders.len() as u32,
                     queue_length: state.queue_length,
-                    holder: state
-                        .holders
-                        .first()
-                        .and_then(|holder| reply::wire_holder(holder, name, you, now)),
+                    holder: state.holders.first().and_then(|holder| {
+                        reply::wire_holder(holder, session.as_deref(), you, now)
+                    }),
                 },
             })
         })
@@ -130,7 +125,7 @@ pub(crate) fn sessions(
         .iter()
         .zip(&addresses)
         .map(|(session, address)| SessionEntry {
-            session_id: protocol::SessionId::new(session.id.get()),
+            session_id: protocol::SessionId::new(session.public_id),
             age_ms: session.opened.ms_until(now),
             ttl_ms: session.ttl_ms,
             remaining_ms: reply::remaining_ms(shared.engine.session_deadline(session.id), now),
@@ -142,7 +137,7 @@ pub(crate) fn sessions(
         })
         .collect();
     let next = (page.len() == limit)
-        .then(|| page.last().map(|session| session.id.get().to_le_bytes()))
+        .then(|| page.last().map(|session| session.public_id.to_le_bytes()))
         .flatten();
     let next = next.as_ref().map_or(&[][..], |bytes| &bytes[..]);
     let reply = Reply::SessionsPage {

@@ -2,9 +2,12 @@
 
 pub(crate) mod connection;
 mod dispatch;
+pub(crate) mod holdback;
 mod inspect;
 pub(crate) mod listener;
 mod opening;
+mod reclaim;
+pub(crate) mod record;
 mod repeat;
 pub(crate) mod reply;
 pub(crate) mod stopping;

@@ -7,10 +7,9 @@ use crate::net::connection::{self, Connection};
 use crate::net::stopping;
 use crate::registry::{REMEMBERED_MAX, Session};
 use bytes::{Buf, BytesMut};
-use engine::SessionId;
 use protocol::{
     DecodeError, ErrorCode, Frame, Hello, Message, Opening, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
-    Reply, Request, RequestId, ServerName, SessionKey, Welcome, limits,
+    Reply, Request, RequestId, ServerName, SessionKey, SessionSecret, Welcome, limits,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -155,6 +154,7 @@ async fn admit(
         return Err(refuse(shutting_down()));
     }
     let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
+    session.forget_before(request_id.get());
     let connection = core.insert(|id| {
         let outcomes = session.attach(id, address);
         Connection::new(id, session.clone(), core.seat(session.id), outcomes)
@@ -164,7 +164,7 @@ async fn admit(
         version,
         is_resumed,
         session: SessionKey {
-            session_id: protocol::SessionId::new(session.id.get()),
+            session_id: protocol::SessionId::new(session.public_id),
             secret: session.secret,
         },
         session_ttl_ms: session.ttl_ms,
@@ -172,9 +172,13 @@ async fn admit(
         in_flight_max: config.in_flight_max,
         remembered_max: REMEMBERED_MAX as u32,
         server_name: ServerName::clipped(&config.server_name),
-        grace_ms: None,
+        grace_ms: (core.shared.recovery.remaining_ms(core.shared.clock.now()))
+            .map(|left_ms| u32::try_from(left_ms).unwrap_or(u32::MAX)),
     };
-    connection.send(|out| Reply::Welcome(welcome).append(request_id, out));
+    core.answer(&connection, |out| {
+        Reply::Welcome(welcome).append(request_id, out)
+    });
+    core.end_turn();
     Ok(connection)
 }
 
@@ -185,9 +189,7 @@ fn shutting_down() -> Refusal {
 /// The session of this key, if it lives.
 fn find_session(core: &Core, key: &SessionKey) -> Option<Arc<Session>> {
     let shared = &core.shared;
-    let session = shared
-        .registry()
-        .find(SessionId::from_bits(key.session_id.get()))?;
+    let session = shared.registry().find_public(key.session_id.get())?;
     // Secrets are compared in a time that does not depend on their bytes.
     let is_known = session.secret == key.secret;
     (is_known && !session.is_ending() && shared.engine.is_open(session.id, shared.clock.now()))
@@ -213,35 +215,56 @@ async fn supersede(core: &Core, session: &Session) {
 fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool), Refusal> {
     let shared = &core.shared;
     let (key, must_live) = match &hello.opening {
-        Opening::New => return new_session(core, hello).map(|session| (session, false)),
+        Opening::New => {
+            let name = shared.keys.new_session();
+            return new_session(core, hello, name).map(|session| (session, false));
+        }
         Opening::Resume(key) => (key, false),
         Opening::Join(key) => (key, true),
     };
     match find_session(core, key) {
         Some(session) => {
             let (ttl_ms, now) = (u64::from(session.ttl_ms), shared.clock.now());
-            shared.engine.keep_alive(session.id, ttl_ms, now);
+            if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
+                core.record_session_kept(&session, until);
+            }
             if !must_live {
                 core.metrics().sessions_resumed.bump();
             }
             Ok((session, true))
         }
+        // One that this server does not know because it was told nothing when it started: the secret shows that it is the
+        // client's own, and from here on it lives again.
+        None if shared.recovery.is_on()
+            && shared.keys.secret(key.session_id.get()) == key.secret =>
+        {
+            let name = (key.session_id.get(), key.secret);
+            new_session(core, hello, name).map(|session| (session, true))
+        }
         None if must_live => Err(Refusal::new(
             ErrorCode::SESSION_UNKNOWN,
             "there is no such session to join",
         )),
-        None => new_session(core, hello).map(|session| (session, false)),
+        None => {
+            let name = shared.keys.new_session();
+            new_session(core, hello, name).map(|session| (session, false))
+        }
     }
 }
 
-fn new_session(core: &Core, hello: &Hello<'_>) -> Result<Arc<Session>, Refusal> {
+fn new_session(
+    core: &Core,
+    hello: &Hello<'_>,
+    name: (u64, SessionSecret),
+) -> Result<Arc<Session>, Refusal> {
     let shared = &core.shared;
     let ttl_ms = match hello.session_ttl_ms {
         0 => shared.config.session_ttl.as_millis() as u32,
         ttl_ms => ttl_ms.max(SESSION_TTL_MS_MIN),
     };
-    match shared.open_session(hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
+    match shared.open_session(name, hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
         Some(session) => {
+            core.record_session_opened(&session);
             core.metrics().sessions_opened.bump();
             Ok(session)
         }

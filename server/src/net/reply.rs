@@ -1,5 +1,6 @@
 //! The engine's answers in the words of the wire.
 
+use crate::registry::Session;
 use crate::shared::Shared;
 use engine::{Grant, Holder, KeyState, Limit, Mode, SessionId, Tick};
 use protocol::{BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, Reply};
@@ -79,25 +80,25 @@ pub(crate) fn with_holder(
     write: impl FnOnce(Contention<'_>),
 ) {
     let session = holder.owner.and_then(|owner| shared.registry().find(owner));
-    let name = session.as_ref().map_or("", |session| &session.client_name);
     write(Contention {
         holder_count: holder.holders,
         queue_length: holder.queue_length,
-        holder: wire_holder(holder, name, you, now),
+        holder: wire_holder(holder, session.as_deref(), you, now),
     });
 }
 
-/// One holder. `None` while its grant is so fresh that its owner is not written down.
+/// One holder. `None` while its grant is so fresh that its owner is not written down. A session that is just being taken down
+/// has no name and no id any more.
 pub(crate) fn wire_holder<'a>(
     holder: &'a Holder,
-    client_name: &'a str,
+    session: Option<&'a Session>,
     you: SessionId,
     now: Tick,
 ) -> Option<protocol::Holder<'a>> {
     let owner = holder.owner?;
     Some(protocol::Holder {
         fence: wire_fence(holder.fence),
-        session_id: protocol::SessionId::new(owner.get()),
+        session_id: protocol::SessionId::new(session.map_or(0, |session| session.public_id)),
         held_ms: holder.held_ms,
         remaining_ms: remaining_ms(holder.until, now),
         mode: match holder.mode {
@@ -106,7 +107,7 @@ pub(crate) fn wire_holder<'a>(
         },
         is_session_bound: holder.is_session_bound,
         is_you: owner == you,
-        client_name: ClientName::clipped(client_name),
+        client_name: ClientName::clipped(session.map_or("", |session| &session.client_name)),
         metadata: Metadata::new(&holder.note).unwrap_or_default(),
     })
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine. Whoever waits that long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,18 +88,23 @@ impl Ended {
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
+    pub(crate) data: TempDir,
 }
 
 impl Server {
-    /// On a free port, with these arguments besides.
+    /// On a free port and with a directory of its own, with these arguments besides.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let data_dir = format!("--data-dir={}", data.path().display());
         let always = [
             "serve",
             "--listen=127.0.0.1:0",
             "--http=off",
             "--log-format=json",
         ];
-        let mut child = fencepost(always.iter().chain(arguments))
+        let data_dir = data_dir.as_str();
+        let always = always.iter().chain([&data_dir]);
+        let mut child = fencepost(always.chain(arguments))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -118,7 +124,11 @@ impl Server {
             }
         });
         let address = address.recv_timeout(PATIENCE).expect("the server is ready");
-        Self { child, address }
+        Self {
+            child,
+            address,
+            data,
+        }
     }
 
     /// Sends a signal by name and waits for the end it brings.

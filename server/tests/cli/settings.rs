@@ -139,12 +139,24 @@ fn tokens_that_cannot_be_read_are_a_bad_setting() {
 }
 
 #[test]
-fn what_is_not_built_yet_says_so() {
-    let complaint = run(["--durability=fence"]).complained(2);
-    assert_eq!(
-        complaint,
-        "--durability: \"fence\" is not available in this build yet, only \"none\" is"
-    );
+fn two_servers_do_not_share_a_directory() {
+    let first = Server::start(&[]);
+    let data_dir = format!("--data-dir={}", first.data.path().display());
+    let arguments = ["--listen=127.0.0.1:0", "--http=off", "--log-level=off"];
+    let complaint = run(arguments.iter().chain([&data_dir.as_str()])).complained(2);
+    assert!(complaint.contains("another server is using"), "{complaint}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_one_line() {
+    let arguments = [
+        "--listen=127.0.0.1:0",
+        "--http=off",
+        "--log-level=off",
+        "--data-dir=/dev/null/data",
+    ];
+    let complaint = run(arguments).complained(2);
+    assert!(complaint.contains("/dev/null/data"), "{complaint}");
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! The keeper: one thread that raises ceilings before they are reached, pushes the horizon before leases get there, ends the
+//! grace period, writes snapshots and keeps the next segment of the log ready. Nobody waits for it in normal running.
+
+use super::opening::{next_ceiling, open_up, push_ceilings};
+use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up, photo, unix_now_ms, wall_offset_ms};
+use crate::shared::Shared;
+use crate::wal::{Batch, Record, Scope, WalError};
+use engine::{Fence, Tick};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often it looks without being called.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// How often the time is written down, so that a restart notices a clock that was set back.
+const CLOCK_EVERY_MS: u64 = 10_000;
+
+/// A wall clock that moves by more than this against the steady one was set.
+const CLOCK_STEP_MS: i64 = 500;
+
+/// The keeper's thread. Dropping it ends it.
+pub(crate) struct Keeper {
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Rounds {
+    shared: Arc<Shared>,
+    storage: Arc<Storage>,
+    alarm: Arc<Alarm>,
+    /// When the time was last written down.
+    clock_written: Tick,
+}
+
+impl Keeper {
+    pub(crate) fn start(
+        shared: Arc<Shared>,
+        storage: Arc<Storage>,
+        alarm: Arc<Alarm>,
+    ) -> io::Result<Keeper> {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let mut rounds = Rounds {
+            clock_written: shared.clock.now(),
+            shared,
+            storage,
+            alarm: alarm.clone(),
+        };
+        let thread = thread::Builder::new().name("keeper".to_owned()).spawn({
+            let is_stopping = is_stopping.clone();
+            move || {
+                while !is_stopping.load(Ordering::Acquire) {
+                    if let Err(error) = rounds.go() {
+                        give_up(&error);
+                    }
+                    thread::park_timeout(ROUND);
+                }
+            }
+        })?;
+        // Nobody rings before clients are let in, and a ring that comes now is found in the first round.
+        let _ = alarm.keeper.set(thread.thread().clone());
+        Ok(Keeper {
+            is_stopping,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the keeper ended with a panic");
+            }
+        }
+    }
+}
+
+impl Rounds {
+    fn go(&mut self) -> Result<(), WalError> {
+        let now = self.shared.clock.now();
+        self.raise_ceilings(now)?;
+        self.look_at_clock(now);
+        if self.storage.scope == Scope::Fences {
+            self.push_horizon()?;
+        }
+        self.end_grace(now);
+        self.storage.wal.restock()?;
+        if self.storage.wal.wants_snapshot() {
+            photo::take(&self.shared, &self.storage, unix_now_ms())?;
+        }
+        Ok(())
+    }
+
+    fn raise_ceilings(&self, now: Tick) -> Result<(), WalError> {
+        let engine = &self.shared.engine;
+        let low = (0..engine.shard_count()).filter(|shard| self.alarm.take_low(*shard));
+        let raised: Vec<(usize, Fence)> = low
+            .map(|shard| (shard, next_ceiling(engine.ceiling(shard))))
+            .collect();
+        if raised.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::new();
+        for &(shard, ceiling) in &raised {
+            push_ceilings(&mut batch, std::iter::once(shard), ceiling);
+        }
+        let wal = &self.storage.wal;
+        wal.wait(wal.append_batch(batch))?;
+        for (shard, ceiling) in raised {
+            engine.raise_ceiling(shard, ceiling, now);
+        }
+        Ok(())
+    }
+
+    /// Keeps the horizon ahead of the latest end of a lease.
+    fn push_horizon(&self) -> Result<(), WalError> {
+        let latest_ms = self.storage.latest_end_ms.load(Ordering::Relaxed);
+        let horizon_ms = self.storage.horizon_ms.load(Ordering::Relaxed);
+        // Half of the way ahead is used up. An engine in which nothing is granted any more needs no further horizon.
+        if latest_ms + HORIZON_AHEAD_MS / 2 <= horizon_ms {
+            return Ok(());
+        }
+        self.write_horizon(Tick::from_ms(latest_ms + HORIZON_AHEAD_MS))
+    }
+
+    fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
+        let wal = &self.storage.wal;
+        let record = Record::Horizon {
+            unix_ms: self.storage.unix_ms(horizon),
+        };
+        wal.wait(wal.append(&record))?;
+        self.storage.horizon_synced(horizon);
+        Ok(())
+    }
+
+    /// Writes the time down now and then, and notices when somebody has set the clock: then what was written down in its old
+    /// time is written down again.
+    fn look_at_clock(&mut self, now: Tick) {
+        let storage = &self.storage;
+        let offset_ms = wall_offset_ms(self.shared.clock);
+        let moved_ms = offset_ms - storage.wall_offset_ms.load(Ordering::Relaxed);
+        let was_set = moved_ms.abs() > CLOCK_STEP_MS;
+        if was_set {
+            tracing::warn!(
+                "the wall clock was set by {moved_ms} ms; leases go on by the steady clock"
+            );
+            storage.wall_offset_ms.store(offset_ms, Ordering::Relaxed);
+            let written = match storage.scope {
+                Scope::Fences => {
+                    let horizon_ms = storage.horizon_ms.load(Ordering::Relaxed);
+                    self.write_horizon(Tick::from_ms(horizon_ms))
+                }
+                Scope::Leases => photo::take(&self.shared, storage, unix_now_ms()),
+            };
+            if let Err(error) = written {
+                give_up(&error);
+            }
+        }
+        if was_set || self.clock_written.ms_until(now) >= CLOCK_EVERY_MS {
+            self.clock_written = now;
+            storage.wal.append(&Record::Clock {
+                unix_ms: unix_now_ms(),
+            });
+        }
+    }
+
+    fn end_grace(&self, now: Tick) {
+        let recovery = &self.shared.recovery;
+        if recovery.is_on() && recovery.remaining_ms(now).is_none() {
+            open_up(&self.storage, &self.shared.engine, now);
+            recovery.end();
+            tracing::info!(
+                claimed = recovery.claimed(),
+                "the grace period is over; locks are granted again"
+            );
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The start: read the log, decide where fences go on and whether there is a grace period, and put back what was held.
+
+use super::{Storage, Wakeup, give_up, unix_now_ms};
+use crate::clock::Clock;
+use crate::config::{Config, Durability};
+use crate::host::{Post, Switchboard};
+use crate::registry::Session;
+use crate::secret::SessionKeys;
+use crate::shared::Shared;
+use crate::wal::{self, Batch, Opened, Options, Record, Recovered, Scope, WalError};
+use engine::{Engine, Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
+use hashbrown::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Fences that are made ready at once, per shard.
+pub(super) const CEILING_STEP: u64 = 1 << 20;
+
+/// What was found in the data directory, before there is an engine.
+pub(crate) struct Opening {
+    opened: Opened,
+    recovered: Recovered,
+    scope: Scope,
+    pub(crate) keys: SessionKeys,
+    /// The time on the wall, as it is told to be: never earlier than any the log knows of.
+    now_unix_ms: u64,
+    /// How long holders from before may claim what is theirs; zero if everything is known.
+    pub(crate) grace: Duration,
+    /// Every fence lies above this.
+    pub(crate) floor: Fence,
+}
+
+/// What was put back, for the core that will own it.
+#[derive(Default)]
+pub(crate) struct Restored {
+    pub(crate) seats: HashMap<SessionId, Seat>,
+    pub(crate) locks: u64,
+    /// Leases that were over, or whose sessions were.
+    pub(crate) over: u64,
+    /// When the last of it ends.
+    pub(crate) latest_end: Tick,
+}
+
+impl Opening {
+    /// Reads the data directory. `None` if nothing is to survive, and then nothing is touched.
+    pub(crate) fn read(config: &Config, clock_floor: Fence) -> Result<Option<Self>, WalError> {
+        let scope = match config.durability {
+            Durability::None => return Ok(None),
+            Durability::Fence => Scope::Fences,
+            Durability::Lease => Scope::Leases,
+        };
+        let wall_ms = unix_now_ms();
+        let (opened, recovered) = wal::open(&config.data_dir, &Options::new(scope, wall_ms))?;
+        let cannot_use = |error: io::Error| {
+            WalError::Io(wal::IoFailure {
+                action: "use",
+                path: config.data_dir.join(crate::secret::KEY_FILE),
+                source: Arc::new(error),
+            })
+        };
+        let keys = SessionKeys::load_or_create(&config.data_dir).map_err(cannot_use)?;
+        report(&recovered);
+        // A clock that was set back: of the time that has passed nothing is known but that it has. So leases run from the
+        // latest moment that the log knows of, and end too late rather than too early.
+        let now_unix_ms = wall_ms.max(recovered.last_clock_unix_ms);
+        if now_unix_ms > wall_ms {
+            tracing::warn!(
+                "the wall clock shows {} ms less than the log has seen; leases are counted from what the log has seen",
+                now_unix_ms - wall_ms
+            );
+        }
+        let grace = grace(&recovered, now_unix_ms, config.grace);
+        // By the clock, too: a server without a log may have run here in between.
+        let floor = Fence::new(recovered.ceiling_max)
+            .map_or(clock_floor, |ceiling| ceiling.max(clock_floor));
+        Ok(Some(Opening {
+            opened,
+            recovered,
+            scope,
+            keys,
+            now_unix_ms,
+            grace,
+            floor,
+        }))
+    }
+
+    /// Whether fences may be issued from the start.
+    pub(crate) fn ceiling(&self) -> Fence {
+        if self.grace.is_zero() {
+            next_ceiling(self.floor)
+        } else {
+            self.floor
+        }
+    }
+
+    /// Starts to write, and makes the first ceilings durable. Waits for the disk.
+    pub(crate) fn start(
+        self,
+        posts: Arc<[Post]>,
+        shards: usize,
+        clock: Clock,
+    ) -> Result<(Storage, Recovered, u64), WalError> {
+        let ceiling = self.ceiling();
+        let wal = self.opened.start(Wakeup { posts })?;
+        let mut batch = Batch::new();
+        batch.push(&Record::Clock {
+            unix_ms: self.now_unix_ms,
+        });
+        if ceiling > self.floor {
+            push_ceilings(&mut batch, 0..shards, ceiling);
+        }
+        wal.wait(wal.append_batch(batch))?;
+        Ok((
+            Storage::new(wal, self.scope, clock),
+            self.recovered,
+            self.now_unix_ms,
+        ))
+    }
+}
+
+pub(super) fn next_ceiling(from: Fence) -> Fence {
+    Fence::new(from.get() + CEILING_STEP).unwrap_or(Fence::MAX)
+}
+
+pub(super) fn push_ceilings(
+    batch: &mut Batch,
+    shards: impl Iterator<Item = usize>,
+    ceiling: Fence,
+) {
+    for shard in shards {
+        batch.push(&Record::Ceiling {
+            shard: shard as u16,
+            fence: ceiling.get(),
+        });
+    }
+}
+
+fn report(recovered: &Recovered) {
+    if let Some(torn) = &recovered.torn {
+        tracing::warn!(
+            "a write that the last stop cut short was dropped: {torn:?}; nobody had been told of it"
+        );
+    }
+    tracing::info!(
+        records = recovered.records,
+        bytes = recovered.bytes,
+        took_ms = recovered.duration.as_millis() as u64,
+        stopped = match (recovered.scope, recovered.was_clean) {
+            (None, _) => "never started",
+            (_, true) => "in good order",
+            (_, false) => "without notice",
+        },
+        "log read"
+    );
+}
+
+/// How long leases may still live that nobody wrote down.
+fn grace(recovered: &Recovered, now_unix_ms: u64, is_on: bool) -> Duration {
+    let is_unknown = recovered.scope == Some(Scope::Fences) && !recovered.was_clean;
+    let left_ms = recovered.horizon_unix_ms.saturating_sub(now_unix_ms);
+    if !is_unknown || left_ms == 0 {
+        return Duration::ZERO;
+    }
+    if !is_on {
+        tracing::warn!(
+            "grace is off: locks are granted at once, though leases from before the stop may live for another {left_ms} ms. \
+             Only resources that check fences are safe from their holders"
+        );
+        return Duration::ZERO;
+    }
+    tracing::warn!(
+        "the last stop was without notice: for {left_ms} ms holders may claim what they held, and nothing new is granted"
+    );
+    Duration::from_millis(left_ms)
+}
+
+/// Puts back the sessions and locks that the log knows. Before anybody else uses the server.
+pub(crate) fn restore(
+    shared: &Shared,
+    recovered: &Recovered,
+    now_unix_ms: u64,
+) -> Result<Restored, Limit> {
+    let now = shared.clock.now();
+    let mut restored = Restored::default();
+    // By public id.
+    let mut seats: HashMap<u64, (Seat, Arc<Session>)> = HashMap::new();
+    for old in &recovered.sessions {
+        let left_ms = old.deadline_unix_ms.saturating_sub(now_unix_ms);
+        if left_ms == 0 {
+            continue;
+        }
+        // Never longer than it was given, whatever became of the clocks.
+        let left_ms = left_ms.min(u64::from(old.ttl_ms));
+        let id = shared.engine.open_session(left_ms, now)?;
+        restored.latest_end = restored.latest_end.max(now.plus_ms(left_ms));
+        let secret = shared.keys.secret(old.session);
+        let name = String::from_utf8_lossy(&old.name);
+        let session = Session::new(
+            id,
+            (old.session, secret),
+            &name,
+            old.ttl_ms,
+            shared.core_count,
+            now,
+        );
+        session.mark_restored();
+        let session = Arc::new(session);
+        shared.registry().insert(session.clone());
+        seats.insert(old.session, (Seat::new(id), session));
+    }
+    for lease in recovered.leases.iter() {
+        let left_ms = lease.until_unix_ms.saturating_sub(now_unix_ms);
+        let (Some((seat, session)), 1..) = (seats.get_mut(&lease.session), left_ms) else {
+            restored.over += 1;
+            continue;
+        };
+        let old = OldHold {
+            key: Key::new(lease.key).expect("the log takes no other keys"),
+            fence: Fence::new(lease.fence).expect("the log takes no other fences"),
+            mode: match lease.is_shared {
+                true => Mode::Shared,
+                false => Mode::Exclusive,
+            },
+            span: match lease.is_session_bound {
+                true => Span::Session,
+                false => Span::Ms(left_ms.min(TTL_MS_MAX)),
+            },
+            count: lease.count.max(1),
+            held_ms: now_unix_ms.saturating_sub(lease.granted_unix_ms),
+            note: lease.note,
+        };
+        if shared.engine.restore(seat, &old, now)? {
+            restored.locks += 1;
+            session.count_held(0, 1);
+            restored.latest_end = restored.latest_end.max(now.plus_ms(left_ms));
+        }
+    }
+    shared.metrics.core(0).holds_begun.add(restored.locks);
+    let seats = seats.into_values().map(|(seat, _)| (seat.session(), seat));
+    restored.seats.extend(seats);
+    Ok(restored)
+}
+
+/// Makes a fresh ceiling durable for all shards and allows it: the grace period is over. Waits for the disk.
+pub(super) fn open_up(storage: &Storage, engine: &Engine<Switchboard>, now: Tick) {
+    let ceiling = next_ceiling(engine.ceiling(0));
+    let mut batch = Batch::new();
+    push_ceilings(&mut batch, 0..engine.shard_count(), ceiling);
+    if let Err(error) = storage.wal.wait(storage.wal.append_batch(batch)) {
+        give_up(&error);
+    }
+    for shard in 0..engine.shard_count() {
+        engine.raise_ceiling(shard, ceiling, now);
+    }
+}
