@@ -50,6 +50,8 @@ pub(crate) struct Session {
     /// When it was last kept alive, so that not every batch does it.
     kept_ms: AtomicU64,
     is_ending: AtomicBool,
+    /// Some lock lives, or has lived, as long as this session.
+    is_bound: AtomicBool,
     /// The highest id that came again.
     repeated_through: AtomicU64,
     links: Mutex<Links>,
@@ -232,12 +234,21 @@ impl Session {
             opened: now,
             kept_ms: AtomicU64::new(now.as_ms()),
             is_ending: AtomicBool::new(false),
+            is_bound: AtomicBool::new(false),
             repeated_through: AtomicU64::new(0),
             links: Mutex::default(),
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
             lost: AtomicI64::new(0),
             waiting: AtomicI64::new(0),
         }
+    }
+
+    pub(crate) fn mark_bound(&self) {
+        self.is_bound.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_bound(&self) -> bool {
+        self.is_bound.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_ending(&self) -> bool {

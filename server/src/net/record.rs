@@ -28,7 +28,12 @@ impl Core {
             return;
         };
         match storage.scope {
-            Scope::Fences => self.cover(storage, grant.until),
+            Scope::Fences => {
+                if terms.is_session_bound {
+                    session.mark_bound();
+                }
+                self.cover(storage, grant.until);
+            }
             Scope::Leases => self.push_record(&Record::Granted(wal::Lease {
                 key: terms.key,
                 fence: grant.fence.get(),
@@ -81,7 +86,8 @@ impl Core {
         };
         let deadline = self.shared.engine.session_deadline(session.id);
         match storage.scope {
-            Scope::Fences => self.cover(storage, deadline),
+            // As long as no lock lives by it, nobody need wait for its end.
+            Scope::Fences => {}
             Scope::Leases => self.push_record(&Record::SessionOpened {
                 session: session.public_id,
                 ttl_ms: session.ttl_ms,
@@ -97,7 +103,8 @@ impl Core {
             return;
         };
         match storage.scope {
-            Scope::Fences => self.cover(storage, deadline),
+            Scope::Fences if session.is_bound() => self.cover(storage, deadline),
+            Scope::Fences => {}
             Scope::Leases => self.push_record(&Record::SessionKept {
                 session: session.public_id,
                 deadline_unix_ms: storage.unix_ms(deadline),

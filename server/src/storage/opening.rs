@@ -193,7 +193,6 @@ pub(crate) fn restore(
         // Never longer than it was given, whatever became of the clocks.
         let left_ms = left_ms.min(u64::from(old.ttl_ms));
         let id = shared.engine.open_session(left_ms, now)?;
-        restored.latest_end = restored.latest_end.max(now.plus_ms(left_ms));
         let secret = shared.keys.secret(old.session);
         let name = String::from_utf8_lossy(&old.name);
         let session = Session::new(
@@ -233,6 +232,9 @@ pub(crate) fn restore(
         if shared.engine.restore(seat, &old, now)? {
             restored.locks += 1;
             session.count_held(0, 1);
+            if lease.is_session_bound {
+                session.mark_bound();
+            }
             restored.latest_end = restored.latest_end.max(now.plus_ms(left_ms));
         }
     }

@@ -3,6 +3,7 @@
 mod audit;
 mod common;
 mod crowd;
+mod durable;
 mod healthy;
 mod hostile;
 mod http;

@@ -1,0 +1,432 @@
+//! What survives a stop. A clean one is a shutdown; one without notice is a copy of the data directory, taken while the server
+//! runs: what a kill leaves behind is exactly the files as they are at that moment.
+
+use crate::common::{
+    LONG_MS, Peer, acquire, granted, hello, hello_for, lost, plain, reentrant, release,
+    session_bound, shared, start_with, until, wire_fence, wire_key, with_metadata,
+};
+use protocol::{
+    Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Reclaim, Reply, Request,
+    SessionKey, SessionSecret, UnavailableReason,
+};
+use server::Server;
+use server::config::Durability;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn on(directory: &Path, durability: Durability) -> Server {
+    with_grace(directory, durability, true)
+}
+
+fn with_grace(directory: &Path, durability: Durability, grace: bool) -> Server {
+    start_with(|builder| {
+        builder.with(|config| {
+            config.data_dir = directory.to_owned();
+            config.durability = durability;
+            config.grace = grace;
+        })
+    })
+}
+
+/// What a kill would leave at this moment.
+fn wreck(directory: &Path) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+fn claim(key: &str, fence: u64, ttl_ms: u32) -> Reclaim<'_> {
+    Reclaim {
+        key: wire_key(key),
+        fence: wire_fence(fence),
+        mode: Mode::Exclusive,
+        lease: Lease::Ttl { ttl_ms },
+        hold_count: 1,
+        metadata: Metadata::default(),
+    }
+}
+
+fn comes_back(server: &Server, session: SessionKey) -> Peer {
+    Peer::resume(server.local_addr(), "back", session, 1_000)
+}
+
+/// `None`: there is no grace period.
+fn recovering_ms(peer: &mut Peer, key: &str) -> Option<u32> {
+    peer.ask(&acquire(key, 100, 0), |reply| match reply {
+        Reply::Unavailable {
+            reason: UnavailableReason::RECOVERING,
+            retry_after_ms,
+        } => Some(retry_after_ms),
+        _ => None,
+    })
+}
+
+const BOTH: [Durability; 2] = [Durability::Fence, Durability::Lease];
+
+#[test]
+fn a_clean_stop_keeps_locks_with_what_is_left_of_their_time() {
+    for durability in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let server = on(directory.path(), durability);
+        let mut holder = Peer::connect(server.local_addr(), "holder");
+        let fence = holder.acquire("k", LONG_MS);
+        let bound = holder.ask(&session_bound("bound", 0), granted);
+        let noted = holder.ask(&with_metadata("noted", LONG_MS, "why"), granted);
+        holder.ask(&reentrant("twice", LONG_MS), granted);
+        let twice = holder.ask(&reentrant("twice", LONG_MS), granted);
+        let short = holder.acquire("given back", LONG_MS);
+        assert!(holder.release("given back", short));
+        let session = holder.session.unwrap();
+        server.shutdown();
+
+        let server = on(directory.path(), durability);
+        let mut other = Peer::connect(server.local_addr(), "other");
+        let mut holder = comes_back(&server, session);
+        assert!(holder.is_resumed, "{durability:?}");
+        for (key, fence) in [
+            ("k", fence),
+            ("bound", bound),
+            ("noted", noted),
+            ("twice", twice),
+        ] {
+            other.ask(&acquire(key, 100, 0), |reply| {
+                let Reply::Refused(contention) = reply else {
+                    panic!("{key} is not held: {reply:?}")
+                };
+                let seen = contention.holder.unwrap();
+                assert_eq!(seen.fence.get(), fence, "{key}");
+                assert!(seen.remaining_ms > 0 && seen.remaining_ms <= LONG_MS);
+                assert_eq!(seen.session_id, session.session_id);
+                assert_eq!(seen.client_name.as_str(), "holder");
+            });
+        }
+        assert!(other.acquire("given back", 100) > short);
+        // One count of two, then the other.
+        assert!(holder.release("twice", twice));
+        assert!(other.is_held_under("twice", twice));
+        assert!(holder.release("twice", twice));
+        assert!(holder.release("k", fence));
+        assert!(other.acquire("k", 100) > fence);
+        // The rest goes with its session.
+        holder.ask(&Request::Goodbye, |reply| assert_eq!(reply, Reply::Bye));
+        until("its other locks are free", || {
+            other.ask(&acquire("bound", LONG_MS, 0), |reply| {
+                matches!(reply, Reply::Granted { .. })
+            })
+        });
+    }
+}
+
+#[test]
+fn after_a_stop_without_notice_holders_claim_and_nothing_new_is_granted() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("k", 3_000);
+    let read = holder.ask(&shared("shared", 3_000, 0), granted);
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), Durability::Fence);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    let left_ms = recovering_ms(&mut other, "anything").expect("there is a grace period");
+    assert!(left_ms > 0);
+    let waits = other.send(&acquire("free", LONG_MS, LONG_MS));
+    let mut holder = comes_back(&server, session);
+    assert!(holder.is_resumed);
+    assert_eq!(holder.session.unwrap().session_id, session.session_id);
+    holder.ask(&Request::Reclaim(claim("k", fence, LONG_MS)), |reply| {
+        assert!(
+            matches!(reply, Reply::Granted { fence: kept, ttl_ms, .. }
+                if kept.get() == fence && ttl_ms <= LONG_MS),
+            "{reply:?}"
+        );
+    });
+    let shared_claim = Reclaim {
+        mode: Mode::Shared,
+        ..claim("shared", read, LONG_MS)
+    };
+    assert_eq!(holder.ask(&Request::Reclaim(shared_claim), granted), read);
+    // When the time is up, the rest is free, under fences that nobody has seen; what was claimed is not.
+    let free = other.reply(waits, granted);
+    assert!(free > fence.max(read));
+    other.ask(&acquire("k", 100, 0), |reply| {
+        assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    });
+    assert!(other.ask(&shared("shared", 100, 0), granted) > read);
+    assert!(holder.release("k", fence));
+    assert!(other.acquire("k", 100) > fence);
+    assert_eq!(other.stat("lost_superseded_total"), 0);
+}
+
+#[test]
+fn of_two_who_claim_the_higher_fence_wins_and_the_loser_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut first = Peer::connect(server.local_addr(), "first");
+    let mut second = Peer::connect(server.local_addr(), "second");
+    let low = first.acquire("k", 3_000);
+    assert!(first.release("k", low));
+    let high = second.acquire("k", 3_000);
+    let (loser, winner) = (first.session.unwrap(), second.session.unwrap());
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), Durability::Fence);
+    let mut first = comes_back(&server, loser);
+    let mut second = comes_back(&server, winner);
+    assert_eq!(
+        first.ask(&Request::Reclaim(claim("k", low, 3_000)), granted),
+        low
+    );
+    assert_eq!(
+        second.ask(&Request::Reclaim(claim("k", high, 3_000)), granted),
+        high
+    );
+    assert_eq!(first.push(), lost("k", low, LostReason::SUPERSEDED));
+    first.ask(&Request::Reclaim(claim("k", low, 3_000)), |reply| {
+        assert_eq!(
+            reply,
+            Reply::NotHeld {
+                reason: NotHeldReason::OTHER_OWNER
+            }
+        );
+    });
+}
+
+#[test]
+fn nobody_claims_with_a_secret_that_is_not_the_sessions() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    holder.acquire("k", 3_000);
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), Durability::Fence);
+    let forged = SessionKey {
+        secret: SessionSecret::new([7; SessionSecret::BYTES]),
+        ..session
+    };
+    let forger = comes_back(&server, forged);
+    assert!(!forger.is_resumed);
+    assert_ne!(forger.session.unwrap().session_id, session.session_id);
+    let join = Hello {
+        opening: Opening::Join(forged),
+        ..hello("forger")
+    };
+    assert!(Peer::knock(server.local_addr(), join).is_err());
+}
+
+#[test]
+fn without_grace_locks_are_granted_at_once_above_every_fence_from_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("k", LONG_MS);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = with_grace(left.path(), Durability::Fence, false);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    assert!(other.acquire("k", 100) > fence);
+}
+
+#[test]
+fn with_lease_a_stop_without_notice_changes_nothing_but_the_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let mut waiter = Peer::connect(server.local_addr(), "waiter");
+    let fence = holder.acquire("k", LONG_MS);
+    let bound = holder.ask(&session_bound("bound", 0), granted);
+    let handed = holder.acquire("handed over", LONG_MS);
+    let waits = waiter.stand_in_line(
+        "handed over",
+        0,
+        &mut Peer::connect(server.local_addr(), "o"),
+    );
+    assert!(holder.release("handed over", handed));
+    let handed = waiter.reply(waits, granted);
+    let renewed = holder.acquire("renewed", 300);
+    let renew = Request::Renew {
+        key: wire_key("renewed"),
+        fence: wire_fence(renewed),
+        lease: Lease::Ttl { ttl_ms: LONG_MS },
+    };
+    holder.ask(&renew, |reply| {
+        assert!(matches!(reply, Reply::Renewed { .. }));
+    });
+    let downgraded = holder.acquire("downgraded", LONG_MS);
+    let downgrade = Request::Downgrade {
+        key: wire_key("downgraded"),
+        fence: wire_fence(downgraded),
+    };
+    holder.ask(&downgrade, granted);
+    let forced = holder.acquire("forced", LONG_MS);
+    let force = Request::ForceRelease {
+        key: wire_key("forced"),
+        fence: wire_fence(forced),
+    };
+    waiter.ask(&force, |reply| {
+        assert!(matches!(reply, Reply::Released { .. }))
+    });
+    let given_back = holder.acquire("given back", LONG_MS);
+    assert!(holder.release("given back", given_back));
+    let mut gone = Peer::connect(server.local_addr(), "gone");
+    let ended = gone.acquire("ended", LONG_MS);
+    gone.ask(&Request::Goodbye, |reply| assert_eq!(reply, Reply::Bye));
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), Durability::Lease);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    assert_eq!(recovering_ms(&mut other, "anything"), None);
+    for (key, fence) in [
+        ("k", fence),
+        ("bound", bound),
+        ("handed over", handed),
+        ("renewed", renewed),
+        ("downgraded", downgraded),
+    ] {
+        assert_eq!(other.query(key).0, [fence], "{key}");
+    }
+    assert!(other.ask(&shared("downgraded", 100, 0), granted) > downgraded);
+    for (key, fence) in [
+        ("forced", forced),
+        ("given back", given_back),
+        ("ended", ended),
+    ] {
+        assert!(other.acquire(key, 100) > fence, "{key}");
+    }
+    let mut holder = comes_back(&server, session);
+    assert!(holder.is_resumed);
+    assert!(holder.release("k", fence));
+    assert!(
+        !holder.release("given back", given_back),
+        "released stays released"
+    );
+}
+
+#[test]
+fn a_mode_may_be_changed_between_two_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut highest = 0;
+    let mut next = directory.path().to_owned();
+    let mut kept = Vec::new();
+    for durability in [
+        Durability::Lease,
+        Durability::Fence,
+        Durability::Fence,
+        Durability::None,
+        Durability::Lease,
+    ] {
+        // As long as leases from before may live that nobody knows, nothing is granted.
+        let server = on(&next, durability);
+        let mut peer = Peer::connect(server.local_addr(), "peer");
+        let id = peer.send(&acquire("k", 200, LONG_MS));
+        let fence = peer.reply(id, granted);
+        assert!(fence > highest, "{durability:?}: {fence} after {highest}");
+        highest = fence;
+        if durability != Durability::None {
+            kept.push(wreck(&next));
+            next = kept.last().unwrap().path().to_owned();
+        }
+        drop(server);
+    }
+}
+
+#[test]
+fn a_lease_and_a_session_end_on_time_though_the_server_was_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", 400));
+    let short = holder.acquire("short", 50);
+    let bound = holder.ask(&session_bound("bound", 0), granted);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), Durability::Lease);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    for (key, fence) in [("short", short), ("bound", bound)] {
+        let id = other.send(&acquire(key, LONG_MS, LONG_MS));
+        assert!(other.reply(id, granted) > fence);
+    }
+}
+
+#[test]
+fn fences_pass_their_ceiling_without_anybody_noticing() {
+    // More than a ceiling's worth of one key, in batches.
+    const CYCLES: u64 = 600_000;
+    const BATCH: u64 = 2_000;
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut peer = Peer::connect(server.local_addr(), "busy");
+    let first = peer.acquire("k", LONG_MS);
+    assert!(peer.release("k", first));
+    let mut last = first;
+    // A release names its fence, which is known beforehand: fences of one key follow one another.
+    for _ in 0..CYCLES / BATCH {
+        let mut ids = Vec::new();
+        let mut out = Vec::new();
+        let first_id = peer.next_id();
+        for step in 0..BATCH {
+            let id = first_id + 2 * step;
+            out.extend(crate::common::encode(id, &acquire("k", LONG_MS, LONG_MS)));
+            out.extend(crate::common::encode(
+                id + 1,
+                &release("k", last + 1 + step),
+            ));
+            ids.push(id);
+        }
+        peer.send_bytes(&out);
+        peer.start_ids_at(first_id + 2 * BATCH);
+        for id in ids {
+            let fence = peer.reply(id, granted);
+            assert!(fence > last, "{fence} after {last}");
+            last = fence;
+            peer.reply(id + 1, |reply| {
+                assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
+            });
+        }
+    }
+    assert!(last - first >= CYCLES);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = with_grace(left.path(), Durability::Fence, false);
+    let mut peer = Peer::connect(server.local_addr(), "next");
+    assert!(peer.acquire("k", 100) > last);
+}
+
+#[test]
+fn a_server_that_keeps_nothing_leaves_no_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = directory.path().join("data");
+    let server = on(&data_dir, Durability::None);
+    Peer::connect(server.local_addr(), "peer").acquire("k", 100);
+    server.shutdown();
+    assert!(!data_dir.exists());
+}
+
+#[test]
+fn who_waits_when_the_server_stops_without_notice_waits_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let mut waiter = Peer::connect(server.local_addr(), "waiter");
+    let fence = holder.acquire("k", LONG_MS);
+    let id = waiter.stand_in_line("k", 0, &mut holder);
+    let (held, waited) = (holder.session.unwrap(), waiter.session.unwrap());
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), Durability::Lease);
+    let mut waiter = comes_back(&server, waited);
+    waiter.send_as(id, &Request::Acquire(plain("k", LONG_MS, LONG_MS)), true);
+    let mut holder = comes_back(&server, held);
+    assert!(holder.release("k", fence));
+    assert!(waiter.reply(id, granted) > fence);
+}
