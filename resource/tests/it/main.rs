@@ -1,0 +1,7 @@
+//! Guards as their users see them, and the service over real sockets.
+
+mod durable;
+mod guard;
+mod http;
+mod program;
+mod support;
