@@ -26,6 +26,7 @@
 mod guard;
 pub mod http;
 mod journal;
+mod layer;
 mod ledger;
 pub mod limits;
 mod metrics;
@@ -37,8 +38,9 @@ mod token;
 mod turns;
 
 pub use guard::{Builder, FenceGuard};
+pub use layer::{FenceLayer, FenceService};
 pub use ledger::Seen;
-pub use limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, WRITES_DEFAULT};
+pub use limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, LAYER_BODY_BYTES_DEFAULT, WRITES_DEFAULT};
 pub use protocol::Fence;
 pub use refusal::{Full, JournalError, Policy, Refusal, Stale};
 pub use serve::serve;

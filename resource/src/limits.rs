@@ -20,6 +20,9 @@ pub const VALUE_BYTES_CAP: usize = 16 * 1024 * 1024;
 /// Bytes of all keys and values of the service together, unless told otherwise.
 pub const BYTES_DEFAULT: u64 = 256 * 1024 * 1024;
 
+/// Bytes of the body of a request to a guarded service, unless told otherwise.
+pub const LAYER_BODY_BYTES_DEFAULT: usize = 2 * 1024 * 1024;
+
 /// Writes that wait for the log's thread. Beyond, they wait to wait.
 pub const JOURNAL_QUEUE_MAX: usize = 1024;
 

@@ -3,5 +3,6 @@
 mod durable;
 mod guard;
 mod http;
+mod layer;
 mod program;
 mod support;
