@@ -5,7 +5,7 @@
 //! |----------------------------|----------------------------------------------------------------------------|
 //! | [`FenceGuard`]             | anything that a closure can write; in memory, or with a log on disk        |
 //! | [`FenceLayer`]             | an axum or tower service: `.layer(FenceLayer::new(guard))`                 |
-//! | [`postgres`]               | rows of a database, in the transaction that writes them                    |
+//! | `postgres`                 | rows of a database, in the transaction that writes them                    |
 //! | [`Store`], [`http`]        | a small key-value service behind a guard, and the program `resource`       |
 //!
 //! # The files
@@ -30,6 +30,8 @@ mod layer;
 mod ledger;
 pub mod limits;
 mod metrics;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod refusal;
 mod register;
 mod serve;

@@ -1,8 +1,12 @@
 //! Guards as their users see them, and the service over real sockets.
 
+#[cfg(feature = "postgres")]
+mod database;
 mod durable;
 mod guard;
 mod http;
 mod layer;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod program;
 mod support;
