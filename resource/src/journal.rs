@@ -9,6 +9,7 @@
 //!
 //! The first failure is the last: after it nobody knows what is on the disk, and nothing is accepted any more.
 
+mod disk;
 mod file;
 mod frame;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::ledger::{Bounds, Ledger, Seed, Value};
 use crate::limits::{BATCH_BYTES, JOURNAL_QUEUE_MAX};
 use crate::refusal::JournalError;
 use crate::turns::Turn;
+use disk::Dir;
 use file::LogFile;
 use frame::Frame;
 use parking_lot::Mutex;
@@ -59,7 +61,14 @@ impl<V: Value> Journal<V> {
         bounds: Bounds,
         compact_bytes_min: u64,
     ) -> Result<(Self, SharedLedger<V>), JournalError> {
-        let (file, ledger) = LogFile::open::<V>(dir, bounds)?;
+        let path = || dir.to_owned();
+        let disk = Dir::open(dir).map_err(|source| JournalError::Io {
+            action: "open",
+            path: path(),
+            source,
+        })?;
+        let disk = disk.ok_or_else(|| JournalError::InUse { path: path() })?;
+        let (file, ledger) = LogFile::open(disk, bounds)?;
         let ledger = Arc::new(Mutex::new(ledger));
         let (sender, receiver) = mpsc::channel(JOURNAL_QUEUE_MAX);
         let writer = Writer {
@@ -73,7 +82,7 @@ impl<V: Value> Journal<V> {
             .spawn(move || writer.run(receiver));
         let thread = spawned.map_err(|source| JournalError::Io {
             action: "start the writer of",
-            path: dir.to_owned(),
+            path: path(),
             source,
         })?;
         let journal = Journal {
@@ -150,7 +159,7 @@ fn gone() -> Arc<JournalError> {
 }
 
 struct Writer<V> {
-    file: LogFile,
+    file: LogFile<Dir>,
     ledger: SharedLedger<V>,
     compact_bytes_min: u64,
     broken: Option<Arc<JournalError>>,

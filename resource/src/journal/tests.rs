@@ -1,5 +1,8 @@
 //! The log under every kind of end: at each byte, with each byte wrong, in the middle of being rewritten.
 
+mod forgetful;
+
+use super::disk::{Dir, Disk};
 use super::file::LogFile;
 use super::frame::{self, Frame, HEADER_BYTES, Header};
 use crate::ledger::{Bounds, Ledger, Value, WhenFull};
@@ -34,8 +37,11 @@ fn bounds(keys_max: usize) -> Bounds {
     }
 }
 
-fn open(dir: &Path) -> Result<(LogFile, Ledger<Bytes>), JournalError> {
-    LogFile::open(dir, bounds(2))
+fn open(dir: &Path) -> Result<(LogFile<Dir>, Ledger<Bytes>), JournalError> {
+    LogFile::open(
+        Dir::open(dir).unwrap().expect("nobody else has it"),
+        bounds(2),
+    )
 }
 
 /// One batch after another, each with a few writes; three keys where there is room for two, so that floors rise too.
@@ -52,14 +58,20 @@ fn batches() -> Vec<Vec<Write<'static>>> {
     ]
 }
 
-fn commit(log: &mut LogFile, ledger: &mut Ledger<Bytes>, batch: &[Write<'_>]) {
+fn commit(log: &mut LogFile<impl Disk>, ledger: &mut Ledger<Bytes>, batch: &[Write<'_>]) {
     let mut frame = Frame::new();
     for (key, fence, value) in batch {
-        let fence = Fence::new(*fence).unwrap();
-        frame.push_write(key, fence, value);
-        ledger.restore(&Arc::from(*key), fence, Bytes::copy_from_slice(value));
+        frame.push_write(key, Fence::new(*fence).unwrap(), value);
     }
     log.commit(&mut frame).unwrap();
+    apply(ledger, batch);
+}
+
+fn apply(ledger: &mut Ledger<Bytes>, batch: &[Write<'_>]) {
+    for (key, fence, value) in batch {
+        let value = Bytes::copy_from_slice(value);
+        ledger.restore(&Arc::from(*key), Fence::new(*fence).unwrap(), value);
+    }
 }
 
 /// A log, and after each commit its length and what the ledger knew then.
@@ -218,12 +230,10 @@ fn what_cannot_be_rewritten_is_used_further() {
 fn a_directory_has_one_user_and_one_kind() {
     let dir = TempDir::new().unwrap();
     let (log, _) = open(dir.path()).unwrap();
-    assert!(matches!(
-        open(dir.path()).err(),
-        Some(JournalError::InUse { .. })
-    ));
+    assert!(Dir::open(dir.path()).unwrap().is_none());
     drop(log);
-    let other = LogFile::open::<()>(dir.path(), bounds(2));
+    let disk = Dir::open(dir.path()).unwrap().unwrap();
+    let other = LogFile::open::<()>(disk, bounds(2));
     assert!(matches!(other.err(), Some(JournalError::OtherKind { .. })));
 }
 
