@@ -1,8 +1,8 @@
 //! The command line: what it takes, what its help says, and which file does it.
 //!
 //! `flags.rs`: the server's settings. `look.rs`: the commands that look at a server. `lock.rs` and `child.rs`: running a
-//! command under a lock. `connect.rs`: reaching a server, and what to say when that fails. `view.rs` and `text.rs`:
-//! output. `failure.rs`: exit codes.
+//! command under a lock. `connect.rs`: reaching a server, and what to say when that fails. `wal.rs`: data directories.
+//! `view.rs` and `text.rs`: output. `failure.rs`: exit codes.
 
 mod child;
 mod connect;
@@ -12,6 +12,7 @@ mod lock;
 mod look;
 mod text;
 mod view;
+mod wal;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -38,12 +39,15 @@ Examples:
   Take a lock away from whoever holds it:
     fencepost release jobs/nightly --fence 1836311903 --force
 
+  See whether a server would start with the log in a data directory:
+    fencepost wal verify fencepost-data
+
 The server takes its settings from flags, FENCEPOST_* variables and a TOML file, in this order: see \
 `fencepost serve --help`.
 
 Exit codes:
     0  all is well
-    1  the server said no
+    1  the server said no; wal: no server starts with that log
     2  a flag, an argument or a setting is wrong
    69  the server cannot be reached
    70  the server or this program failed
@@ -88,6 +92,7 @@ enum Command {
     Stats(look::StatsArgs),
     Release(look::ReleaseArgs),
     Ping(look::PingArgs),
+    Wal(wal::WalArgs),
 }
 
 const SERVE_NOTES: &str = "\
@@ -129,6 +134,7 @@ pub(crate) fn run() -> Wish {
         Some(Command::Stats(args)) => look::stats(&args),
         Some(Command::Release(args)) => look::release(&args),
         Some(Command::Ping(args)) => look::ping(&args),
+        Some(Command::Wal(args)) => wal::run(&args),
     };
     Wish::Done(done)
 }
@@ -215,6 +221,9 @@ mod tests {
             &["lock", "key", "--ttl", "2d", "--", "true"],
             &["lock", "key", "--wait", "2d", "--", "true"],
             &["release", "key"],
+            &["wal"],
+            &["wal", "verify"],
+            &["wal", "repair", "dir", "--lease-max", "5"],
             &["unlock", "key"],
         ];
         for mistake in mistakes {

@@ -66,7 +66,7 @@ pub use repair::{FENCES_MARGIN, Repair, RepairError, Repaired, repair};
 pub use replay::Torn;
 pub use segment::{SEGMENT_BYTES, VERSION};
 pub use state::{BrokenRule, RecoveredSession};
-pub use tools::{FileReport, Report, dump, verify};
+pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
 use file::Blame;

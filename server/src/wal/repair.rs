@@ -91,7 +91,12 @@ pub enum RepairError {
     /// A newer server wrote it.
     Newer(ReplayError),
     /// It was not said that the loss is accepted.
-    LossNotAccepted(ReplayError),
+    LossNotAccepted {
+        /// What is wrong.
+        damage: ReplayError,
+        /// What would have been done.
+        plan: Box<Repaired>,
+    },
     /// Above what was found there are not enough fences left.
     NoFencesLeft {
         /// The highest that was found.
@@ -105,9 +110,9 @@ impl fmt::Display for RepairError {
             RepairError::Wal(error) => error.fmt(f),
             RepairError::Sound => write!(f, "the log is sound; a server starts with it as it is"),
             RepairError::Newer(error) => error.fmt(f),
-            RepairError::LossNotAccepted(error) => write!(
+            RepairError::LossNotAccepted { damage, .. } => write!(
                 f,
-                "repair forgets all leases and sessions, and wants to hear --accept-loss. What is wrong: {error}"
+                "repair forgets all leases and sessions, and wants to hear --accept-loss. What is wrong: {damage}"
             ),
             RepairError::NoFencesLeft { fence_found } => write!(
                 f,
@@ -152,9 +157,6 @@ pub(crate) fn repair_on(
     {
         return Err(RepairError::Newer(damage));
     }
-    if !wish.accept_loss {
-        return Err(RepairError::LossNotAccepted(damage));
-    }
 
     let found = Found::look(&*disk)?;
     let fence_found = found.fence_max;
@@ -163,39 +165,40 @@ pub(crate) fn repair_on(
     if ceiling >= FENCE_MAX {
         return Err(RepairError::NoFencesLeft { fence_found });
     }
-    let horizon_unix_ms = wish.now_unix_ms + wish.lease_ms_max;
+    let kept = |name: &String| format!("damaged-{}-{name}", wish.now_unix_ms);
+    let plan = Repaired {
+        fence_found,
+        ceiling,
+        horizon_unix_ms: wish.now_unix_ms + wish.lease_ms_max,
+        moved: found.names.iter().map(kept).collect(),
+    };
+    if !wish.accept_loss {
+        return Err(RepairError::LossNotAccepted {
+            damage,
+            plan: Box::new(plan),
+        });
+    }
 
     let begin = found.end.plus(POSITIONS_MARGIN);
     let shelf = Shelf::new(segment_bytes, 0);
     shelf.number_spares_from(found.spare_next);
-    let segment = shelf.begin_segment(&*disk, found.sequence_next, begin)?;
+    shelf.begin_segment(&*disk, found.sequence_next, begin)?;
     let mut snapshot = SnapshotFile::create(disk.clone(), begin, wish.now_unix_ms, Scope::Fences)?;
     snapshot.add(&Record::Ceiling {
         shard: 0,
         fence: ceiling,
     })?;
     snapshot.add(&Record::Horizon {
-        unix_ms: horizon_unix_ms,
+        unix_ms: plan.horizon_unix_ms,
     })?;
-    let (snapshot, _) = snapshot.finish(begin)?;
+    snapshot.finish(begin)?;
 
-    let keep = [segment.name(), snapshot.to_string()];
-    let mut moved = Vec::new();
-    for name in found.names {
-        if keep.contains(&name) {
-            continue;
-        }
-        let kept = format!("damaged-{}-{name}", wish.now_unix_ms);
-        disk.rename(&name, &kept).blame("rename", &*disk, &name)?;
-        moved.push(kept);
+    // Neither of the new files is among them: their numbers are higher than those of all that were there.
+    for (name, kept) in found.names.iter().zip(&plan.moved) {
+        disk.rename(name, kept).blame("rename", &*disk, name)?;
     }
     disk.sync_dir().blame("sync", &*disk, "")?;
-    Ok(Repaired {
-        fence_found,
-        ceiling,
-        horizon_unix_ms,
-        moved,
-    })
+    Ok(plan)
 }
 
 /// What is left of a damaged log.

@@ -18,6 +18,7 @@ use super::frame::{self, Flaw, Frame, Position};
 use super::record::{Record, SNAPSHOT_END_BYTES};
 use super::segment::{Header, Name, PAGE_BYTES, Sort};
 use super::state::{BrokenRule, State};
+use std::fmt;
 use std::path::PathBuf;
 
 /// Bytes of a snapshot that are read at once.
@@ -34,6 +35,18 @@ pub struct Torn {
     pub position: Position,
     /// What is there instead of a record.
     pub flaw: Flaw,
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a write was cut short and is dropped: in {} at offset {}, where {}. Nobody had been told that it succeeded",
+            self.file.display(),
+            self.offset,
+            self.flaw
+        )
+    }
 }
 
 /// A segment that is needed.

@@ -6,12 +6,12 @@ use super::log;
 use super::record::Record;
 use super::recovered::Recovered;
 use super::repair;
-use super::replay::{self, Place, Visitor};
+use super::replay::{self, Place, Torn, Visitor};
 use super::segment::Name;
 use super::state::{BrokenRule, State};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -143,13 +143,7 @@ impl fmt::Display for Report {
             Err(error) => return writeln!(f, "NOT SOUND: {error}"),
         };
         if let Some(torn) = &recovered.torn {
-            writeln!(
-                f,
-                "a write that was cut short is dropped at {}, offset {}: {}",
-                torn.file.display(),
-                torn.offset,
-                torn.flaw
-            )?;
+            writeln!(f, "{torn}")?;
         }
         let leases = recovered.leases.count();
         let sessions = recovered.sessions.len();
@@ -165,69 +159,125 @@ impl fmt::Display for Report {
                 }
             )?,
         }
-        writeln!(f, "highest ceiling   {}", recovered.ceiling_max)?;
-        writeln!(
-            f,
-            "no lease ends by itself after {}",
-            Utc(recovered.horizon_unix_ms)
-        )?;
-        writeln!(f, "last known time   {}", Utc(recovered.last_clock_unix_ms))?;
-        writeln!(f, "sessions          {sessions}")?;
-        writeln!(f, "leases            {leases}")
+        writeln!(f, "highest ceiling  {}", recovered.ceiling_max)?;
+        // A log that never had one says 0.
+        for (what, unix_ms) in [
+            ("leases end by", recovered.horizon_unix_ms),
+            ("last known time", recovered.last_clock_unix_ms),
+        ] {
+            match unix_ms {
+                0 => writeln!(f, "{what:15}  not known")?,
+                unix_ms => writeln!(f, "{what:15}  {}", Utc(unix_ms))?,
+            }
+        }
+        writeln!(f, "sessions         {sessions}")?;
+        writeln!(f, "leases           {leases}")
     }
 }
 
-/// Prints every record in `dir`, one line each, in the order of replay. If damage is met, says so, goes on with whatever whole
-/// records can be found, and returns it. The directory must not be in use.
-pub fn dump(dir: &Path, out: &mut dyn Write) -> Result<Option<ReplayError>, WalError> {
-    dump_on(&open(dir)?, out)
+/// What [`dump`] shows. Its `Display` is one line for people.
+pub enum Entry<'a> {
+    /// A whole record.
+    Record {
+        /// The name of the file it stands in.
+        file: &'a str,
+        /// Where in that file.
+        offset: u64,
+        /// What it says.
+        record: &'a Record<'a>,
+        /// It was found by searching, after damage had been met. A server would not believe it as part of a log.
+        is_salvaged: bool,
+    },
+    /// Behind the last record: a write that a crash cut short, and which a server drops.
+    Torn(&'a Torn),
+    /// Here a server would stop reading, and not start. What follows is salvaged, and some of it was shown before.
+    Damage(&'a ReplayError),
+}
+
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Record {
+                file,
+                offset,
+                record,
+                ..
+            } => write!(f, "{file} {offset:>9} {}", Line(record)),
+            Entry::Torn(torn) => write!(f, "-- {torn}"),
+            Entry::Damage(error) => {
+                write!(f, "-- {error}\n-- whole records, wherever they are:")
+            }
+        }
+    }
+}
+
+/// Shows every record in `dir`, in the order of replay. If damage is met, shows that, goes on with whatever whole records can
+/// be found, and returns it. After an error of `show` it is not called again. The directory must not be in use.
+pub fn dump(
+    dir: &Path,
+    show: &mut dyn FnMut(&Entry<'_>) -> io::Result<()>,
+) -> Result<Option<ReplayError>, WalError> {
+    dump_on(&open(dir)?, show)
 }
 
 pub(crate) fn dump_on(
     disk: &dyn Disk,
-    out: &mut dyn Write,
+    show: &mut dyn FnMut(&Entry<'_>) -> io::Result<()>,
 ) -> Result<Option<ReplayError>, WalError> {
     let _lock = log::lock(disk)?;
-    let mut printer = Printer {
-        out,
+    let mut shower = Shower {
+        show,
+        is_salvaging: false,
         result: Ok(()),
     };
-    let walked = replay::walk(disk, &mut printer);
-    let damage = walked.err();
-    if let Some(error) = &damage {
-        printer.line(format_args!("-- {error}"));
-        printer.line(format_args!("-- whole records, wherever they are:"));
-        repair::scan(disk, &mut |place, _, record| printer.record(place, record))?;
-    }
-    let printed = printer.result.map_err(|error| IoFailure {
+    let damage = match replay::walk(disk, &mut shower) {
+        Ok(layout) => {
+            if let Some(torn) = &layout.torn {
+                shower.entry(&Entry::Torn(torn));
+            }
+            None
+        }
+        Err(error) => {
+            shower.entry(&Entry::Damage(&error));
+            shower.is_salvaging = true;
+            repair::scan(disk, &mut |place, _, record| shower.record(place, record))?;
+            Some(error)
+        }
+    };
+    let shown = shower.result.map_err(|error| IoFailure {
         action: "write",
         path: "the output".into(),
         source: Arc::new(error),
     });
-    printed?;
+    shown?;
     Ok(damage)
 }
 
-struct Printer<'a> {
-    out: &'a mut dyn Write,
-    /// The first failure; nothing is printed after it.
+struct Shower<'a> {
+    show: &'a mut dyn FnMut(&Entry<'_>) -> io::Result<()>,
+    is_salvaging: bool,
+    /// The first failure; nothing is shown after it.
     result: io::Result<()>,
 }
 
-impl Printer<'_> {
-    fn line(&mut self, line: fmt::Arguments<'_>) {
+impl Shower<'_> {
+    fn entry(&mut self, entry: &Entry<'_>) {
         if self.result.is_ok() {
-            self.result = writeln!(self.out, "{line}");
+            self.result = (self.show)(entry);
         }
     }
 
     fn record(&mut self, place: Place, record: &Record<'_>) {
-        let Place { file, offset } = place;
-        self.line(format_args!("{file} {offset:>9} {}", Line(record)));
+        self.entry(&Entry::Record {
+            file: &place.file.to_string(),
+            offset: place.offset,
+            record,
+            is_salvaged: self.is_salvaging,
+        });
     }
 }
 
-impl Visitor for Printer<'_> {
+impl Visitor for Shower<'_> {
     fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
         self.record(place, record);
         Ok(())
@@ -327,8 +377,8 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// A time as people read it.
-pub(crate) struct Utc(pub(crate) u64);
+/// A time, in milliseconds since 1970, as people read it.
+pub struct Utc(pub u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,3 +4,4 @@ mod commands;
 mod lock;
 mod program;
 mod settings;
+mod wal;

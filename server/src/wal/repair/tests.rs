@@ -75,8 +75,11 @@ fn repair_wants_damage_and_consent() {
     };
     let before = disk.names();
     let refused = repair_on(Arc::new(disk.clone()), options(0).segment_bytes, &wish);
-    assert!(matches!(refused, Err(RepairError::LossNotAccepted(_))));
+    let Err(RepairError::LossNotAccepted { plan, .. }) = refused else {
+        panic!("nobody accepted the loss");
+    };
     assert_eq!(disk.names(), before);
+    assert_eq!(*plan, repair(&disk.kill()).unwrap(), "what it says it does");
     let lock = disk.lock().unwrap();
     assert!(matches!(
         repair(&disk),

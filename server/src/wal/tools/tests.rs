@@ -5,6 +5,16 @@ use super::super::tests::life::{Trail, live};
 use super::super::{Lease, Options, Scope, open as open_log};
 use super::*;
 
+/// Everything that a dump shows, as people see it.
+fn text_of(disk: &dyn Disk) -> (String, Option<ReplayError>) {
+    let mut text = String::new();
+    let damage = dump_on(disk, &mut |entry| {
+        text += &format!("{entry}\n");
+        Ok(())
+    });
+    (text, damage.unwrap())
+}
+
 #[test]
 fn times_are_read_by_people() {
     for (unix_ms, text) in [
@@ -64,9 +74,8 @@ fn a_dump_has_a_line_for_every_record() {
     }
     wal.close(1_700_000_060_000).unwrap();
 
-    let mut out = Vec::new();
-    assert!(dump(temp.path(), &mut out).unwrap().is_none());
-    let out = String::from_utf8(out).unwrap();
+    let (out, damage) = text_of(&open(temp.path()).unwrap());
+    assert!(damage.is_none());
     let lines: Vec<&str> = out
         .lines()
         .map(|line| {
@@ -92,7 +101,7 @@ fn a_dump_has_a_line_for_every_record() {
     let text = report.to_string();
     assert!(text.contains("sound: 6 records"), "{text}");
     assert!(text.contains("stopped in good order"), "{text}");
-    assert!(text.contains("highest ceiling   99"), "{text}");
+    assert!(text.contains("highest ceiling  99"), "{text}");
     assert_eq!(report.files[0].records, 6);
 }
 
@@ -101,7 +110,7 @@ fn tools_do_not_touch_a_directory_that_is_in_use_nor_make_one() {
     let temp = tempfile::tempdir().unwrap();
     let (_opened, _) = open_log(temp.path(), &Options::new(Scope::Fences, 1)).unwrap();
     assert!(matches!(verify(temp.path()), Err(WalError::Locked { .. })));
-    let locked = dump(temp.path(), &mut Vec::new());
+    let locked = dump(temp.path(), &mut |_| Ok(()));
     assert!(matches!(locked, Err(WalError::Locked { .. })));
     let missing = temp.path().join("missing");
     assert!(verify(&missing).is_err());
@@ -125,10 +134,8 @@ fn looking_changes_nothing_and_shows_damage() {
     assert!(report.outcome.is_err());
     let text = report.to_string();
     assert!(text.contains("NOT SOUND: /forgetful/segment-"), "{text}");
-    let mut out = Vec::new();
-    let damage = dump_on(&disk, &mut out).unwrap();
+    let (out, damage) = text_of(&disk);
     assert!(damage.is_some());
-    let out = String::from_utf8(out).unwrap();
     let rest = out
         .split_once("-- whole records, wherever they are:\n")
         .unwrap()
@@ -142,16 +149,35 @@ fn looking_changes_nothing_and_shows_damage() {
 
 #[test]
 fn an_output_that_fails_is_reported() {
-    struct Full;
-    impl Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::Error::from(io::ErrorKind::BrokenPipe))
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
     let disk = ForgetfulDisk::new();
     drop(live(&disk, &mut Trail::new(), &mut Dice(3), 5).unwrap());
-    assert!(dump_on(&disk, &mut Full).is_err());
+    let mut calls = 0;
+    let dumped = dump_on(&disk, &mut |_| {
+        calls += 1;
+        Err(io::Error::from(io::ErrorKind::BrokenPipe))
+    });
+    assert!(matches!(dumped, Err(WalError::Io(_))));
+    assert_eq!(calls, 1);
+}
+
+#[test]
+fn a_dump_shows_what_a_crash_cut_short() {
+    let disk = ForgetfulDisk::new();
+    drop(live(&disk, &mut Trail::new(), &mut Dice(3), 5).unwrap());
+    let disk = disk.kill();
+    let (whole, _) = text_of(&disk);
+    let last = whole.lines().last().unwrap();
+    let mut words = last.split_ascii_whitespace();
+    let (name, offset) = (words.next().unwrap(), words.next().unwrap());
+    let offset: usize = offset.parse().unwrap();
+    let mut bytes = disk.read(name);
+    bytes[offset + 21] ^= 1;
+    disk.tamper(name, bytes);
+
+    let (torn, damage) = text_of(&disk.kill());
+    assert!(damage.is_none());
+    let (records, torn) = torn.rsplit_once("-- ").unwrap();
+    assert_eq!(records.lines().count() + 1, whole.lines().count());
+    assert!(torn.starts_with("a write was cut short"), "{torn}");
+    assert!(torn.contains(&format!("at offset {offset}, where its checksum")));
 }

@@ -1,0 +1,539 @@
+//! The commands that look at a data directory and, when told to, put a new log in the place of a damaged one. They want the
+//! directory for themselves and talk to no server.
+
+use super::failure::{Code, Failure, print};
+use super::text::{escaped, time};
+use super::view::{Key, Metadata, to_line};
+use clap::{Args, Subcommand};
+use protocol::limits::{SESSION_TTL_MS_MAX, TTL_MS_MAX};
+use serde::Serialize;
+use server::config::parse_time;
+use server::wal::{
+    self, Entry, IoFailure, Record, Recovered, Repair, RepairError, Repaired, ReplayError, Report,
+    Utc, WalError,
+};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+/// No lease can have been granted for longer.
+const LEASE_MAX: Duration = Duration::from_millis(if TTL_MS_MAX > SESSION_TTL_MS_MAX {
+    TTL_MS_MAX as u64
+} else {
+    SESSION_TTL_MS_MAX as u64
+});
+
+const NOTES: &str = "\
+The directory must not be in use: stop its server, or work on a copy. `verify` and `dump` change nothing.
+
+Examples:
+  The server refuses to start. What is wrong, and how much is there:
+    fencepost wal verify fencepost-data
+
+  What was written about one key:
+    fencepost wal dump fencepost-data | grep orders/42
+    fencepost wal dump fencepost-data --json | jq 'select(.key == \"orders/42\")'
+
+  There is no copy from after the last stop to put back. Start above every fence that can have been issued:
+    fencepost wal repair fencepost-data                 # says what it would do
+    fencepost wal repair fencepost-data --accept-loss
+
+Exit codes:
+  0  a server starts with this log; after repair: now it does
+  1  a server does not start with it: it is damaged, or a newer version wrote it
+  2  nothing was looked at or done: a wrong flag, no log there, in use, not readable, or no --accept-loss";
+
+/// Look at a data directory, or repair it
+#[derive(Args)]
+#[command(after_help = NOTES, disable_help_subcommand = true)]
+pub(super) struct WalArgs {
+    #[command(subcommand)]
+    command: WalCommand,
+}
+
+#[derive(Subcommand)]
+enum WalCommand {
+    Verify(VerifyArgs),
+    Dump(DumpArgs),
+    Repair(RepairArgs),
+}
+
+/// Read everything as a server would, and report
+#[derive(Args)]
+#[command(after_help = "\
+A write that a crash cut short at the very end is reported and is no damage: nobody had been told that it succeeded.
+
+Exit codes: 0 sound, 1 damaged or from a newer version, 2 not looked at.")]
+struct VerifyArgs {
+    /// The data directory
+    dir: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print every record: file, offset, and what it says
+#[derive(Args)]
+#[command(after_help = "\
+Records come in the order in which a server reads them: the newest snapshot, then the log behind it. At damage the dump \
+says so, and goes on with every whole record that can be found in any file; with --json that is an object with \"damage\", \
+and \"salvaged\" is true in those that follow. Times are UTC; in JSON they are milliseconds since 1970.
+
+Exit codes: 0 sound, 1 damaged or from a newer version, 2 not looked at.")]
+struct DumpArgs {
+    /// The data directory
+    dir: PathBuf,
+    /// Print JSON, one object per line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Put a new log in the place of a damaged one, above every fence that can have been issued
+#[derive(Args)]
+#[command(after_help = "\
+Put the directory back from a copy instead, if there is one from after the server's last stop. An older copy will not do: \
+fences would come again.
+
+What is lost: all leases and sessions. What is not: the order of fences. The next server begins far above the highest one \
+that is found anywhere. As after a crash it grants nothing new until no old lease can be left, and lets holders claim what \
+they have; if no lease was longer than, say, a minute, --lease-max 1m shortens that. The damaged files stay, under other names.
+
+Exit codes: 0 repaired, or there was nothing to repair; 1 it cannot be repaired; 2 nothing was done.")]
+struct RepairArgs {
+    /// The data directory
+    dir: PathBuf,
+    /// Says that you mean it. Without it you are told what would be done
+    #[arg(long)]
+    accept_loss: bool,
+    /// No lease and no session had a longer time to live than this
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "24h")]
+    lease_max: Duration,
+}
+
+pub(super) fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        WalCommand::Verify(args) => verify(args),
+        WalCommand::Dump(args) => dump(args),
+        WalCommand::Repair(args) => repair(args),
+    }
+}
+
+fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    let report = wal::verify(&args.dir).map_err(|error| not_looked_at(&args.dir, error))?;
+    if report.files.is_empty() {
+        return Err(no_log(&args.dir));
+    }
+    if let Err(ReplayError::Io(failure)) = &report.outcome {
+        return Err(not_readable(failure));
+    }
+    print(&match args.json {
+        true => to_line(&Verified::new(&report)),
+        false => report.to_string(),
+    })?;
+    Ok(code_of(report.outcome.is_ok()))
+}
+
+fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut count = 0_u64;
+    let dumped = wal::dump(&args.dir, &mut |entry| {
+        count += 1;
+        match args.json {
+            true => out.write_all(to_line(&Line::new(entry)).as_bytes()),
+            false => writeln!(out, "{entry}"),
+        }
+    });
+    let flushed = out.flush();
+    let damage = match dumped {
+        // A reader that has seen enough, like `head`, is no failure.
+        Err(WalError::Io(failure)) if failure.source.kind() == io::ErrorKind::BrokenPipe => None,
+        Err(error) => return Err(not_looked_at(&args.dir, error)),
+        Ok(damage) => damage,
+    };
+    if let Err(error) = flushed
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let message = format_args!("cannot write to standard output: {error}");
+        return Err(Failure::new(Code::Internal, message));
+    }
+    match damage {
+        Some(ReplayError::Io(failure)) => Err(not_readable(&failure)),
+        None if count == 0 => Err(no_log(&args.dir)),
+        damage => Ok(code_of(damage.is_none())),
+    }
+}
+
+fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
+    if args.lease_max > LEASE_MAX {
+        return Err(Failure::usage(format_args!(
+            "--lease-max: no lease can be longer than {}",
+            time(LEASE_MAX)
+        )));
+    }
+    let dir = args.dir.display();
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since_1970 = since_1970.map_err(|_| {
+        Failure::usage("the clock of this machine shows a time before 1970; set it first")
+    })?;
+    let wish = Repair {
+        accept_loss: args.accept_loss,
+        now_unix_ms: since_1970.as_millis() as u64,
+        lease_ms_max: args.lease_max.as_millis() as u64,
+    };
+    match wal::repair(&args.dir, &wish) {
+        Ok(repaired) => {
+            print(&format!(
+                "repaired {dir}\n{}",
+                outcome("kept as", &repaired)
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(RepairError::Sound) => {
+            // So is a directory with nothing in it, and that is most often the wrong one.
+            let report = wal::verify(&args.dir).map_err(|error| not_looked_at(&args.dir, error))?;
+            if report.files.is_empty() {
+                return Err(no_log(&args.dir));
+            }
+            print(&format!(
+                "{dir} is sound: a server starts with it as it is. Nothing was changed.\n"
+            ))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(RepairError::LossNotAccepted { damage, plan }) => {
+            print(&format!(
+                "what is wrong    {damage}\n\nWith --accept-loss this would be done:\n{}",
+                outcome("would keep", &plan)
+            ))?;
+            Err(Failure::usage(format_args!(
+                "nothing was changed: all leases and sessions in {dir} would be lost, and --accept-loss was not given"
+            )))
+        }
+        Err(RepairError::Wal(error)) => Err(not_looked_at(&args.dir, error)),
+        Err(error @ (RepairError::Newer(_) | RepairError::NoFencesLeft { .. })) => {
+            Err(Failure::new(Code::No, error))
+        }
+    }
+}
+
+/// What a repair does, or did.
+fn outcome(kept: &str, repaired: &Repaired) -> String {
+    let Repaired {
+        fence_found,
+        ceiling,
+        horizon_unix_ms,
+        moved,
+    } = repaired;
+    let mut text = format!(
+        "highest fence    {fence_found} is the highest that was found\n\
+         next fence       above {ceiling}\n\
+         leases           all lost; none ends after {}\n\
+         sessions         all lost\n",
+        Utc(*horizon_unix_ms)
+    );
+    for name in moved {
+        text.push_str(&format!("{kept:15}  {name}\n"));
+    }
+    text
+}
+
+fn code_of(is_sound: bool) -> ExitCode {
+    match is_sound {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(Code::No as u8),
+    }
+}
+
+fn no_log(dir: &Path) -> Failure {
+    Failure::usage(format_args!(
+        "there is no log in {}; is it the right directory? A server that is started with it begins from nothing",
+        dir.display()
+    ))
+}
+
+fn not_readable(failure: &IoFailure) -> Failure {
+    Failure::usage(format_args!(
+        "{failure}. Whether the log is sound is not known; run this as the user that the server runs as"
+    ))
+}
+
+fn not_looked_at(dir: &Path, error: WalError) -> Failure {
+    let dir = dir.display();
+    match error {
+        WalError::Locked { .. } => Failure::usage(format_args!(
+            "{dir} is in use. Stop its server first, or work on a copy of the directory"
+        )),
+        WalError::Io(failure) if failure.source.kind() == io::ErrorKind::NotFound => {
+            Failure::usage(format_args!("{failure}. Give the server's --data-dir here"))
+        }
+        error => Failure::usage(error),
+    }
+}
+
+/// The JSON of `verify`.
+#[derive(Serialize)]
+struct Verified<'a> {
+    dir: String,
+    sound: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+    files: Vec<File<'a>>,
+    #[serde(flatten)]
+    found: Option<Found>,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    file: &'a str,
+    role: &'a str,
+    bytes: u64,
+    records: u64,
+}
+
+#[derive(Serialize)]
+struct Found {
+    records: u64,
+    scope: Option<String>,
+    was_clean: bool,
+    torn: Option<String>,
+    ceiling_max: u64,
+    horizon_unix_ms: u64,
+    last_clock_unix_ms: u64,
+    sessions: usize,
+    leases: usize,
+}
+
+impl<'a> Verified<'a> {
+    fn new(report: &'a Report) -> Self {
+        let files = report.files.iter().map(|file| File {
+            file: &file.name,
+            role: file.role,
+            bytes: file.bytes,
+            records: file.records,
+        });
+        Verified {
+            dir: report.dir.display().to_string(),
+            sound: report.outcome.is_ok(),
+            damage: report.outcome.as_ref().err().map(ReplayError::to_string),
+            files: files.collect(),
+            found: report.outcome.as_ref().ok().map(Found::new),
+        }
+    }
+}
+
+impl Found {
+    fn new(recovered: &Recovered) -> Self {
+        Found {
+            records: recovered.records,
+            scope: recovered.scope.map(|scope| scope.to_string()),
+            was_clean: recovered.was_clean,
+            torn: recovered.torn.as_ref().map(|torn| torn.to_string()),
+            ceiling_max: recovered.ceiling_max,
+            horizon_unix_ms: recovered.horizon_unix_ms,
+            last_clock_unix_ms: recovered.last_clock_unix_ms,
+            sessions: recovered.sessions.len(),
+            leases: recovered.leases.count(),
+        }
+    }
+}
+
+/// A line of JSON of `dump`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Record {
+        file: &'a str,
+        offset: u64,
+        #[serde(flatten)]
+        record: Said,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        salvaged: bool,
+    },
+    Torn {
+        torn: String,
+    },
+    Damage {
+        damage: String,
+    },
+}
+
+impl<'a> Line<'a> {
+    fn new(entry: &Entry<'a>) -> Self {
+        match *entry {
+            Entry::Record {
+                file,
+                offset,
+                record,
+                is_salvaged,
+            } => Line::Record {
+                file,
+                offset,
+                record: Said::new(record),
+                salvaged: is_salvaged,
+            },
+            Entry::Torn(torn) => Line::Torn {
+                torn: torn.to_string(),
+            },
+            Entry::Damage(error) => Line::Damage {
+                damage: error.to_string(),
+            },
+        }
+    }
+}
+
+/// What a record says. The names are those of the lines for people.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Said {
+    Started {
+        unix_ms: u64,
+        scope: String,
+    },
+    CleanStop {
+        unix_ms: u64,
+    },
+    Ceiling {
+        shard: u16,
+        fence: u64,
+    },
+    Horizon {
+        unix_ms: u64,
+    },
+    Clock {
+        unix_ms: u64,
+    },
+    SessionOpened {
+        session_id: u64,
+        ttl_ms: u32,
+        until_unix_ms: u64,
+        name: String,
+    },
+    SessionKept {
+        session_id: u64,
+        until_unix_ms: u64,
+    },
+    SessionEnded {
+        session_id: u64,
+    },
+    Granted {
+        #[serde(flatten)]
+        key: Key,
+        fence: u64,
+        session_id: u64,
+        is_shared: bool,
+        is_session_bound: bool,
+        count: u32,
+        since_unix_ms: u64,
+        until_unix_ms: u64,
+        #[serde(flatten)]
+        metadata: Metadata,
+    },
+    Renewed {
+        #[serde(flatten)]
+        key: Key,
+        fence: u64,
+        until_unix_ms: u64,
+    },
+    Released {
+        #[serde(flatten)]
+        key: Key,
+        fence: u64,
+        count_left: u32,
+    },
+    Downgraded {
+        #[serde(flatten)]
+        key: Key,
+        fence: u64,
+    },
+    Snapshot {
+        unix_ms: u64,
+        scope: String,
+    },
+    SnapshotEnd {
+        records: u64,
+        log_end: u64,
+    },
+    Continued {
+        sequence: u64,
+    },
+    Synced,
+}
+
+impl Said {
+    fn new(record: &Record<'_>) -> Self {
+        match *record {
+            Record::Started { unix_ms, scope } => Said::Started {
+                unix_ms,
+                scope: scope.to_string(),
+            },
+            Record::CleanStop { unix_ms } => Said::CleanStop { unix_ms },
+            Record::Ceiling { shard, fence } => Said::Ceiling { shard, fence },
+            Record::Horizon { unix_ms } => Said::Horizon { unix_ms },
+            Record::Clock { unix_ms } => Said::Clock { unix_ms },
+            Record::SessionOpened {
+                session,
+                ttl_ms,
+                deadline_unix_ms,
+                name,
+                ..
+            } => Said::SessionOpened {
+                session_id: session,
+                ttl_ms,
+                until_unix_ms: deadline_unix_ms,
+                name: escaped(name),
+            },
+            Record::SessionKept {
+                session,
+                deadline_unix_ms,
+            } => Said::SessionKept {
+                session_id: session,
+                until_unix_ms: deadline_unix_ms,
+            },
+            Record::SessionEnded { session } => Said::SessionEnded {
+                session_id: session,
+            },
+            Record::Granted(lease) => Said::Granted {
+                key: Key::new(lease.key),
+                fence: lease.fence,
+                session_id: lease.session,
+                is_shared: lease.is_shared,
+                is_session_bound: lease.is_session_bound,
+                count: lease.count,
+                since_unix_ms: lease.granted_unix_ms,
+                until_unix_ms: lease.until_unix_ms,
+                metadata: Metadata::new(lease.note),
+            },
+            Record::Renewed {
+                key,
+                fence,
+                until_unix_ms,
+            } => Said::Renewed {
+                key: Key::new(key),
+                fence,
+                until_unix_ms,
+            },
+            Record::Released {
+                key,
+                fence,
+                count_left,
+            } => Said::Released {
+                key: Key::new(key),
+                fence,
+                count_left,
+            },
+            Record::Downgraded { key, fence } => Said::Downgraded {
+                key: Key::new(key),
+                fence,
+            },
+            Record::SnapshotBegin { unix_ms, scope } => Said::Snapshot {
+                unix_ms,
+                scope: scope.to_string(),
+            },
+            Record::SnapshotEnd {
+                records, log_end, ..
+            } => Said::SnapshotEnd { records, log_end },
+            Record::Continued { sequence } => Said::Continued { sequence },
+            Record::Synced => Said::Synced,
+        }
+    }
+}
