@@ -1,0 +1,271 @@
+//! A client that speaks the wire by hand and does what no good client does: after each kill it comes back to its session and
+//! tries to use the locks again that it had given back in an earlier life.
+
+use crate::checker::Mode;
+use crate::history::{End, Grant, Probe, Recorder};
+use crate::worker::Shared;
+use bytes::{Buf, BytesMut};
+use protocol::{
+    Acquire, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata, Mode as LockMode,
+    Opening, Reclaim, Reply, Request, RequestId, SessionKey, limits,
+};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Nobody else uses these keys, so every acquire is granted.
+const KEY_COUNT: usize = 3;
+const TTL_MS: u32 = 1_000;
+/// Outlives every pause between two lives.
+const SESSION_TTL_MS: u32 = 5_000;
+/// How many of the locks that were given back are tried again.
+const REMEMBERED: usize = 6;
+/// No answer within this: connect again.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The connection is of no use any more. Which life comes next, it will see.
+struct Broken;
+
+/// Runs until the run stops.
+pub(crate) fn run(shared: &Shared, address: SocketAddr, mode: Mode) {
+    let mut prober = Prober {
+        recorder: shared.recorder.clone(),
+        mode,
+        session: None,
+        next_id: 1,
+        released: VecDeque::new(),
+        keys: (0..KEY_COUNT)
+            .map(|number| format!("probe/{number}").into())
+            .collect(),
+    };
+    while !shared.is_stopping() {
+        // Every error is the end of a connection, and the next one is opened here.
+        if let Ok(mut connection) = prober.connect(address) {
+            let _ = prober.work(&mut connection, shared);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+struct Prober {
+    recorder: Arc<Recorder>,
+    mode: Mode,
+    session: Option<SessionKey>,
+    /// Rises over all connections of the session.
+    next_id: u64,
+    /// What this session had and gave back.
+    released: VecDeque<(Arc<str>, Fence)>,
+    keys: Vec<Arc<str>>,
+}
+
+impl Prober {
+    fn connect(&mut self, address: SocketAddr) -> Result<Connection, Broken> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|_| Broken)?;
+        for set in [
+            stream.set_read_timeout(Some(PATIENCE)),
+            stream.set_write_timeout(Some(PATIENCE)),
+            stream.set_nodelay(true),
+        ] {
+            set.map_err(|_| Broken)?;
+        }
+        let mut connection = Connection {
+            stream,
+            unread: BytesMut::new(),
+        };
+        let hello = Request::Hello(Hello {
+            session_ttl_ms: SESSION_TTL_MS,
+            opening: self.session.map_or(Opening::New, Opening::Resume),
+            ..Hello::new(ClientName::clipped("prober"))
+        });
+        let (session, is_resumed) = self.ask(&mut connection, &hello, |reply| match reply {
+            Reply::Welcome(welcome) => Some((welcome.session, welcome.is_resumed)),
+            _ => None,
+        })?;
+        if !is_resumed {
+            // Another session never had those locks, and to be refused would prove nothing.
+            self.released.clear();
+        }
+        self.session = Some(session);
+        Ok(connection)
+    }
+
+    fn work(&mut self, connection: &mut Connection, shared: &Shared) -> Result<(), Broken> {
+        for (key, fence) in self.released.clone() {
+            self.probe(connection, &key, fence)?;
+        }
+        let mut round = 0;
+        while !shared.is_stopping() {
+            let key = self.keys[round % KEY_COUNT].clone();
+            self.acquire_and_release(connection, &key)?;
+            std::thread::sleep(PAUSE);
+            round += 1;
+        }
+        Ok(())
+    }
+
+    /// Tries to use what was given back.
+    fn probe(
+        &mut self,
+        connection: &mut Connection,
+        key: &Arc<str>,
+        fence: Fence,
+    ) -> Result<(), Broken> {
+        let lease = Lease::Ttl { ttl_ms: TTL_MS };
+        let renew = Request::Renew {
+            key: wire(key),
+            fence,
+            lease,
+        };
+        self.try_again(connection, "a renewal", key, fence, &renew)?;
+        // A server that writes down fences only cannot know what was given back, and has to believe who claims it.
+        if self.mode == Mode::Lease {
+            let reclaim = Request::Reclaim(Reclaim {
+                key: wire(key),
+                fence,
+                mode: LockMode::Exclusive,
+                lease,
+                hold_count: 1,
+                metadata: Metadata::default(),
+            });
+            self.try_again(connection, "a claim", key, fence, &reclaim)?;
+        }
+        Ok(())
+    }
+
+    fn try_again(
+        &mut self,
+        connection: &mut Connection,
+        ask: &'static str,
+        key: &Arc<str>,
+        fence: Fence,
+        request: &Request<'_>,
+    ) -> Result<(), Broken> {
+        let begun = self.recorder.now();
+        let is_accepted = self.ask(connection, request, |reply| {
+            Some(match reply {
+                Reply::Renewed { .. } | Reply::Granted { .. } => Some(true),
+                Reply::NotHeld { .. } => Some(false),
+                // It did not decide.
+                _ => None,
+            })
+        })?;
+        if let Some(is_accepted) = is_accepted {
+            self.recorder.probed(Probe {
+                key: key.clone(),
+                fence: fence.get(),
+                ask,
+                begun,
+                is_accepted,
+            });
+        }
+        Ok(())
+    }
+
+    fn acquire_and_release(
+        &mut self,
+        connection: &mut Connection,
+        key: &Arc<str>,
+    ) -> Result<(), Broken> {
+        let recorder = self.recorder.clone();
+        let lease = Lease::Ttl { ttl_ms: TTL_MS };
+        let acquire = Request::Acquire(Acquire::exclusive(wire(key), lease));
+        let begun = recorder.now();
+        let granted = self.ask(connection, &acquire, |reply| {
+            Some(match reply {
+                Reply::Granted { fence, .. } => Some(fence),
+                // It is there from before, or the server grants nothing at the moment.
+                _ => None,
+            })
+        })?;
+        let Some(fence) = granted else {
+            std::thread::sleep(PAUSE);
+            return Ok(());
+        };
+        let ttl_us = u64::from(TTL_MS) * 1_000;
+        let grant = recorder.granted(Grant {
+            key: key.clone(),
+            fence: fence.get(),
+            holder: "prober".into(),
+            ttl_us,
+            begun,
+            answered: recorder.now(),
+            // As the client's guards reckon: two milliseconds and a hundredth less.
+            promises: vec![begun + ttl_us - 2_000 - ttl_us / 100],
+            end: End::Open,
+        });
+        let begun = recorder.now();
+        let release = Request::Release {
+            key: wire(key),
+            fence,
+        };
+        recorder.ended(grant, End::Abandoned { begun });
+        let is_released = self.ask(connection, &release, |reply| {
+            Some(matches!(reply, Reply::Released { .. }))
+        })?;
+        if is_released {
+            let answered = recorder.now();
+            recorder.ended(grant, End::Released { begun, answered });
+            if self.released.len() == REMEMBERED {
+                self.released.pop_front();
+            }
+            self.released.push_back((key.clone(), fence));
+        }
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer, of which `look` takes what it needs.
+    fn ask<T>(
+        &mut self,
+        connection: &mut Connection,
+        request: &Request<'_>,
+        look: impl FnOnce(Reply<'_>) -> Option<T>,
+    ) -> Result<T, Broken> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut out = BytesMut::new();
+        request.append(RequestId::new(id), &mut out);
+        connection.stream.write_all(&out).map_err(|_| Broken)?;
+        connection.answer(id, look)
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    unread: BytesMut,
+}
+
+impl Connection {
+    /// Waits for the answer to `id`. Whatever else comes, there is nobody to tell.
+    fn answer<T>(
+        &mut self,
+        id: u64,
+        look: impl FnOnce(Reply<'_>) -> Option<T>,
+    ) -> Result<T, Broken> {
+        loop {
+            let mut rest = &self.unread[..];
+            let frame = Frame::split(&mut rest, limits::FRAME_BYTES_MAX).map_err(|_| Broken)?;
+            let Some(frame) = frame else {
+                let mut chunk = [0; 4096];
+                match self.stream.read(&mut chunk) {
+                    Ok(0) | Err(_) => return Err(Broken),
+                    Ok(read) => self.unread.extend_from_slice(&chunk[..read]),
+                }
+                continue;
+            };
+            let frame_bytes = frame.frame_bytes();
+            if frame.direction() != Direction::Push && frame.request_id.get() == id {
+                let answer = Reply::decode(&frame).ok().and_then(look);
+                self.unread.advance(frame_bytes);
+                return answer.ok_or(Broken);
+            }
+            self.unread.advance(frame_bytes);
+        }
+    }
+}
+
+fn wire(key: &str) -> Key<'_> {
+    Key::new(key.as_bytes()).expect("neither empty nor too long")
+}

@@ -1,0 +1,272 @@
+//! The server as a child process: started, watched until it is ready, killed.
+//!
+//! What is started is this very program with the argument `serve`, which then does what `fencepost serve` does: read the
+//! settings, run the server's library. So a clean clone needs nothing but cargo, and what is killed is always what was just
+//! built. Any other program that takes its settings from the environment can be named instead, like an installed `fencepost`.
+
+use crate::checker::Mode;
+use rustix::process::{Pid, Signal, kill_process};
+use server::config::Sources;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Longer than any start takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many of a server's last lines are shown when something is wrong.
+const LINES_KEPT: usize = 20;
+
+/// How often a port that is taken is tried again. It is ours; but a connection of the last life may linger for a moment.
+const LISTEN_ATTEMPTS: usize = 50;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The file.
+    pub path: PathBuf,
+    /// Its arguments. Settings are given in the environment.
+    pub arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// This crate's own binary at `path`, as a server.
+    pub fn own(path: impl Into<PathBuf>) -> Self {
+        Program {
+            path: path.into(),
+            arguments: vec!["serve".into()],
+        }
+    }
+}
+
+/// Runs the server with the settings in the environment, until a signal or the end of standard input ends it. For the child
+/// process.
+pub fn serve() -> ExitCode {
+    let sources = Sources {
+        flags: Vec::new(),
+        config_file: None,
+        environment: std::env::vars_os().collect(),
+    };
+    // Standard input ends when whoever started us is gone, however that came about.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    let loaded = match sources.load() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    loaded.config.start_logging();
+    match server::run(loaded.config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Where and how a server is run, life after life.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) program: Program,
+    pub(crate) mode: Mode,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) address: String,
+}
+
+impl Site {
+    /// Starts a life.
+    pub(crate) fn start(&self) -> Result<Server, String> {
+        let mut command = Command::new(&self.program.path);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"FENCEPOST_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(&self.program.arguments)
+            .env("FENCEPOST_LISTEN", &self.address)
+            .env("FENCEPOST_HTTP", "off")
+            .env("FENCEPOST_THREADS", "2")
+            .env("FENCEPOST_LOG_FORMAT", "json")
+            .env("FENCEPOST_SHUTDOWN_GRACE", "200ms");
+        for (name, value) in settings(self.mode, &self.data_dir) {
+            command.env(name, value);
+        }
+        let spawned = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut child = spawned.map_err(|error| {
+            let path = self.program.path.display();
+            format!("cannot start {path}: {error}")
+        })?;
+        let log = child.stderr.take().expect("it was asked for");
+        let (send, lines) = mpsc::channel();
+        // Reads to the end, so that the server never waits for somebody to take its lines.
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                // Nobody listens after the end of a life.
+                let _ = send.send(line);
+            }
+        });
+        Ok(Server {
+            child,
+            lines,
+            last_lines: VecDeque::new(),
+        })
+    }
+
+    /// Starts a life and waits until it is ready.
+    pub(crate) fn start_ready(&self) -> Result<Server, String> {
+        let mut attempts = 0;
+        loop {
+            let mut server = self.start()?;
+            match server.wait_ready() {
+                Ok(()) => return Ok(server),
+                Err(why) => {
+                    attempts += 1;
+                    if attempts == LISTEN_ATTEMPTS || !why.contains("cannot listen on") {
+                        return Err(why);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+}
+
+/// The settings that a mode stands for.
+fn settings(mode: Mode, data_dir: &Path) -> Vec<(&'static str, OsString)> {
+    let durability = match mode {
+        Mode::None => return vec![("FENCEPOST_DURABILITY", "none".into())],
+        Mode::Fence | Mode::FenceWithoutGrace => "fence",
+        Mode::Lease => "lease",
+    };
+    let grace = match mode {
+        Mode::FenceWithoutGrace => "off",
+        _ => "on",
+    };
+    vec![
+        ("FENCEPOST_DURABILITY", durability.into()),
+        ("FENCEPOST_DATA_DIR", data_dir.into()),
+        ("FENCEPOST_GRACE", grace.into()),
+    ]
+}
+
+/// One life of the server. Dropping it kills it.
+pub(crate) struct Server {
+    child: Child,
+    lines: Receiver<String>,
+    last_lines: VecDeque<String>,
+}
+
+impl Server {
+    fn wait_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline - Instant::now()) {
+                Ok(line) => {
+                    let is_ready = message_of(&line).is_some_and(|message| message == "ready");
+                    self.keep(line);
+                    if is_ready {
+                        return Ok(());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Err(self.complain("is not ready")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.complain("ended before it was ready"));
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(self.complain("is not ready"));
+            }
+        }
+    }
+
+    fn keep(&mut self, line: String) {
+        if self.last_lines.len() == LINES_KEPT {
+            self.last_lines.pop_front();
+        }
+        self.last_lines.push_back(line);
+    }
+
+    /// What is wrong, and what the server had to say.
+    pub(crate) fn complain(&mut self, what: &str) -> String {
+        let more: Vec<String> = self.lines.try_iter().collect();
+        more.into_iter().for_each(|line| self.keep(line));
+        let mut text = format!("the server {what}; its last lines:");
+        for line in &self.last_lines {
+            text.push_str("\n    ");
+            text.push_str(line);
+        }
+        text
+    }
+
+    /// Whether it is gone without having been told to.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        // While it lives its lines are taken, so that they do not pile up.
+        let more: Vec<String> = self.lines.try_iter().collect();
+        more.into_iter().for_each(|line| self.keep(line));
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Ends it with SIGKILL, and returns when it is gone.
+    pub(crate) fn kill(mut self) -> Result<(), String> {
+        self.end_by(Signal::KILL).map(|_| ())
+    }
+
+    /// Ends it with SIGTERM, and returns when it is gone.
+    pub(crate) fn stop(mut self) -> Result<(), String> {
+        match self.end_by(Signal::TERM)? {
+            Some(0) => Ok(()),
+            code => Err(self.complain(&format!("was told to stop and ended with {code:?}"))),
+        }
+    }
+
+    fn end_by(&mut self, signal: Signal) -> Result<Option<i32>, String> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(self.complain(&format!("ended by itself: {status}")));
+        }
+        // It has not been waited for, so the number is still its own.
+        let sent = kill_process(Pid::from_child(&self.child), signal);
+        sent.map_err(|error| format!("cannot send a signal: {error}"))?;
+        let status = self.child.wait();
+        let status = status.map_err(|error| format!("cannot wait for the server: {error}"))?;
+        Ok(status.code())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails when it has ended already, and then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn message_of(line: &str) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_str(line).ok()?;
+    Some(event["message"].as_str()?.to_owned())
+}
+
+/// A port for all lives of a server. Not one of those that the system gives to whoever connects: while the server is down, a
+/// client that tries to connect might get the very port it tries to reach, and meet itself.
+pub(crate) fn free_address(random: &mut fastrand::Rng) -> Result<String, String> {
+    for _ in 0..1000 {
+        let address = format!("127.0.0.1:{}", random.u16(10_000..32_000));
+        if std::net::TcpListener::bind(&address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err("there is no free port".to_owned())
+}

@@ -1,0 +1,49 @@
+//! The real server, killed again and again. Short runs of what `cargo run -p crash-tests -- --kills 1000` does at length.
+
+use crash_tests::Program;
+use crash_tests::checker::{self, Mode};
+use crash_tests::driver::{self, Outcome, Plan};
+use std::sync::Mutex;
+
+/// One run at a time: each has a server and eight clients' tasks of its own, and the machine may be small.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn run(mode: Mode, kills: usize) -> Outcome {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let given = std::env::var("FENCEPOST_TEST_SEED");
+    let seed = given.ok().and_then(|seed| seed.parse().ok());
+    let plan = Plan {
+        program: Program::own(env!("CARGO_BIN_EXE_crash-tests")),
+        mode,
+        kills,
+        seed: seed.unwrap_or_else(|| fastrand::u64(..)),
+    };
+    println!("FENCEPOST_TEST_SEED={}", plan.seed);
+    driver::run(&plan, &mut |_, _| {}).unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[track_caller]
+fn promises_are_kept(mode: Mode, kills: usize) {
+    let outcome = run(mode, kills);
+    let (summary, violations) = checker::check(&outcome.history, mode);
+    println!("{summary}\n{:#?}", outcome.failures);
+    for violation in &violations {
+        println!("{violation}");
+    }
+    assert!(violations.is_empty(), "{} broken", violations.len());
+    summary.demand(mode).unwrap();
+    assert!(summary.kills >= kills, "{summary}");
+}
+
+#[test]
+fn fences_rise_whatever_is_killed_even_without_a_log() {
+    promises_are_kept(Mode::None, 6);
+}
+
+#[test]
+fn a_server_that_forgets_its_leases_is_found_out() {
+    // It keeps nothing, and is held to what one that keeps everything promises.
+    let outcome = run(Mode::None, 4);
+    let (_, violations) = checker::check(&outcome.history, Mode::Lease);
+    assert!(!violations.is_empty());
+}
