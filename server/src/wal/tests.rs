@@ -2,5 +2,6 @@
 
 mod crash;
 mod document;
+mod fences;
 pub(crate) mod life;
 pub(crate) mod model;
