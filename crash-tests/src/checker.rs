@@ -24,7 +24,7 @@
 //! 2. **Fences rise.** A grant that was begun after another grant or sighting of the key had been answered has a higher fence.
 //!    Calls that overlap may have any order.
 //! 3. **No double grant.** If a grant or sighting with a higher fence was answered before `end(g)`, somebody had the lock while `g`
-//!    did: it was granted by then, and after `g`, since its fence is higher.
+//!    did: it was granted by then, and after `g`, since its fence is higher. Unless both are shared.
 //! 4. **No early loss.** The server does not say that a lock is gone before `end(g)`. (Saying so to a release proves nothing: it
 //!    may have been carried out, in a life whose answer got lost.)
 //! 5. **What was released stays released.** Once a release was answered yes, no call that is begun later shows that fence as
@@ -295,6 +295,7 @@ pub fn check(history: &History, mode: Mode) -> (Summary, Vec<Violation>) {
     for sighting in &history.sightings {
         known.entry(&sighting.key).or_default().push(Known {
             fence: sighting.fence,
+            is_shared: sighting.is_shared,
             answered: sighting.answered,
         });
     }
@@ -303,6 +304,7 @@ pub fn check(history: &History, mode: Mode) -> (Summary, Vec<Violation>) {
         let mut known = known.remove(*key).unwrap_or_default();
         known.extend(grants.iter().map(|grant| Known {
             fence: grant.fence,
+            is_shared: grant.is_shared,
             answered: grant.answered,
         }));
         fences_rise(key, grants, known.clone(), &mut violations);
@@ -316,7 +318,17 @@ pub fn check(history: &History, mode: Mode) -> (Summary, Vec<Violation>) {
 #[derive(Clone, Copy)]
 struct Known {
     fence: u64,
+    is_shared: bool,
     answered: Time,
+}
+
+impl Known {
+    fn earlier(self, other: Option<Known>) -> Known {
+        match other {
+            Some(other) if other.answered <= self.answered => other,
+            _ => self,
+        }
+    }
 }
 
 /// Rules 1 and 2.
@@ -393,22 +405,26 @@ impl Checker<'_> {
         violations: &mut Vec<Violation>,
     ) {
         known.sort_by_key(|known| known.fence);
-        // From the highest fence downwards: the earliest time by which a higher one was known.
+        // From the highest fence downwards: the earliest time by which a higher one was known to be granted, and by which an
+        // exclusive one was. A fence was granted by then if one above it was.
         let mut known = known.into_iter().rev().peekable();
-        let mut earliest: Option<Known> = None;
+        let (mut any, mut exclusive) = (None, None);
         let mut descending = grants.to_vec();
         descending.sort_by_key(|grant| std::cmp::Reverse(grant.fence));
         for grant in descending {
             while let Some(higher) = known.next_if(|known| known.fence > grant.fence) {
-                if earliest.is_none_or(|earliest| higher.answered < earliest.answered) {
-                    earliest = Some(higher);
+                let by = higher.earlier(any);
+                any = Some(by);
+                if !higher.is_shared {
+                    exclusive = Some(by.earlier(exclusive));
                 }
             }
             let Some(end) = self.claim_end(grant) else {
                 continue;
             };
             // What was answered before this one was begun is a fence that fell, and rule 2 has said so.
-            if let Some(higher) = earliest
+            let rival = if grant.is_shared { exclusive } else { any };
+            if let Some(higher) = rival
                 && (grant.begun..end).contains(&higher.answered)
             {
                 violations.push(Violation::DoubleGrant {

@@ -52,6 +52,8 @@ pub struct Grant {
     pub key: Arc<str>,
     /// Under which fence.
     pub fence: u64,
+    /// Others may have it too, if they share it as well.
+    pub is_shared: bool,
     /// Who has it, for people.
     pub holder: Arc<str>,
     /// For how long it was asked, or how long its session outlives its last sign of life.
@@ -103,6 +105,8 @@ pub struct Sighting {
     pub key: Arc<str>,
     /// Under which fence.
     pub fence: u64,
+    /// Shared with others, perhaps.
+    pub is_shared: bool,
     /// When the client began to ask.
     pub begun: Time,
     /// When it had the answer.

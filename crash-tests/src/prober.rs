@@ -188,6 +188,7 @@ impl Prober {
         let grant = recorder.granted(Grant {
             key: key.clone(),
             fence: fence.get(),
+            is_shared: false,
             holder: "prober".into(),
             ttl_us,
             begun,

@@ -2,7 +2,7 @@
 //! forgets them, or waits until they are gone; and writes down what it was told.
 
 use crate::history::{End, Grant, GrantIndex, Recorder, Sighting};
-use fencepost::{Acquisition, Client, Error, Guard, LockError, Loss, Release};
+use fencepost::{Acquisition, Client, Error, Guard, LockError, Loss, Mode, Release};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,6 +98,7 @@ impl Worker {
                     recorder.saw(Sighting {
                         key: key.clone(),
                         fence: holder.fence.get(),
+                        is_shared: holder.mode == Mode::Shared,
                         begun,
                         answered,
                     });
@@ -127,6 +128,11 @@ impl Worker {
             Manner::Watched | Manner::Briefly => request.ttl(ttl),
             Manner::Renewing | Manner::UntilExpired => request.ttl(ttl).no_renew(),
         };
+        let is_shared = self.random.u8(..5) == 0;
+        let request = match is_shared {
+            true => request.shared(),
+            false => request,
+        };
         let recorder = self.shared.recorder.clone();
         let begun = recorder.now();
         let guard = match self.random.u8(..3) {
@@ -154,6 +160,7 @@ impl Worker {
         let grant = recorder.granted(Grant {
             key,
             fence: guard.fence().get(),
+            is_shared,
             holder: self.name.clone(),
             ttl_us: ttl.as_micros() as u64,
             begun,
@@ -187,6 +194,9 @@ impl Worker {
                 loss = &mut lost => return self.lost(grant, loss),
                 () = sleep(pause) => {}
             }
+            if manner == Manner::Watched && self.random.u8(..8) == 0 {
+                self.hold_once_more(&guard, ttl).await;
+            }
             if manner == Manner::Renewing {
                 match guard.renew().await {
                     Ok(_) => {}
@@ -196,6 +206,27 @@ impl Worker {
                 }
             }
             recorder.promised(grant, recorder.time_of(guard.valid_until()));
+        }
+    }
+
+    /// One hold more of the same lock, for a moment. It must outlive that.
+    async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) {
+        let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
+        let request = match guard.mode() {
+            Mode::Shared => request.shared(),
+            _ => request,
+        };
+        // It may be that the lock was lost meanwhile. Then this is a grant of its own, or a hold more of what another task
+        // of this client has; nobody can tell, so it is not recorded.
+        match request.try_acquire().await {
+            Ok(Acquisition::Acquired(inner)) => {
+                sleep(Duration::from_millis(self.random.u64(..30))).await;
+                if let Err(error) = inner.release().await {
+                    self.shared.note(&error);
+                }
+            }
+            Ok(Acquisition::Held(_)) => {}
+            Err(error) => self.shared.note(&error),
         }
     }
 
@@ -241,6 +272,7 @@ impl Worker {
             recorder.saw(Sighting {
                 key: key.clone(),
                 fence: holder.fence.get(),
+                is_shared: holder.mode == Mode::Shared,
                 begun,
                 answered: recorder.now(),
             });

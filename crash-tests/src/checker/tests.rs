@@ -20,6 +20,7 @@ fn grant(fence: u64, begun: Time, answered: Time, promised: Time) -> Grant {
     Grant {
         key: "k".into(),
         fence,
+        is_shared: false,
         holder: format!("holder of {fence}").into(),
         ttl_us: 1_000,
         begun,
@@ -47,9 +48,15 @@ fn sighting(fence: u64, begun: Time, answered: Time) -> Sighting {
     Sighting {
         key: "k".into(),
         fence,
+        is_shared: false,
         begun,
         answered,
     }
+}
+
+fn shared(mut grant: Grant) -> Grant {
+    grant.is_shared = true;
+    grant
 }
 
 fn killed(ended: Time) -> Life {
@@ -179,6 +186,28 @@ fn a_double_grant_is_found_through_a_third_grant() {
         matches!(violation, Violation::DoubleGrant { promised, .. } if promised.contains("fence 7"))
     });
     assert!(of_seven.is_some(), "{violations:?}");
+}
+
+#[test]
+fn those_who_share_may_have_it_together_and_nobody_else() {
+    let (seven, eight) = (grant(7, 0, 10, 1_000), grant(8, 600, 650, 1_600));
+    let both = of(vec![shared(seven.clone()), shared(eight.clone())]);
+    ALL.iter().for_each(|mode| accepted(&both, *mode));
+    for pair in [
+        vec![shared(seven.clone()), eight.clone()],
+        vec![seven.clone(), shared(eight.clone())],
+    ] {
+        let violation = rejected(&of(pair), Mode::Lease);
+        assert!(matches!(violation, Violation::DoubleGrant { .. }));
+    }
+    // An exclusive one between them, heard of late; but the shared one behind it shows by when it was granted.
+    let late = released(grant(8, 500, 1_100, 1_050), 1_200, 1_210);
+    let history = of(vec![shared(seven), late, shared(grant(9, 600, 700, 1_600))]);
+    let violation = rejected(&history, Mode::Lease);
+    assert!(matches!(
+        violation,
+        Violation::DoubleGrant { answered: 700, .. }
+    ));
 }
 
 #[test]
@@ -488,6 +517,7 @@ fn live(steps: &[Step], keeps: bool) -> History {
             history.sightings.push(Sighting {
                 key: name.clone(),
                 fence,
+                is_shared: false,
                 begun: looked - sent,
                 answered: looked + back,
             });
@@ -495,6 +525,7 @@ fn live(steps: &[Step], keeps: bool) -> History {
         history.grants.push(Grant {
             key: name,
             fence,
+            is_shared: false,
             holder: "somebody".into(),
             ttl_us: step.ttl,
             begun: sent,
@@ -573,6 +604,7 @@ proptest! {
                 history.sightings.push(Sighting {
                     key: victim.key.clone(),
                     fence: victim.fence,
+                    is_shared: false,
                     begun: released.unwrap() + 1,
                     answered: released.unwrap() + 10,
                 });
