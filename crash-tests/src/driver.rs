@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Few enough that their clients meet all the time.
 const KEY_COUNT: usize = 6;
-const CLIENT_COUNT: usize = 4;
+const HECTIC_KEY_COUNT: usize = 2;
+const CLIENT_COUNT: usize = 6;
+/// Of these, the last.
+const HECTIC_CLIENT_COUNT: usize = 2;
 const TASKS_PER_CLIENT: usize = 2;
 
 /// A server that grants nothing for this long, though all leases are shorter, never will.
@@ -91,9 +94,6 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     let recorder = Arc::new(Recorder::default());
     let shared = Arc::new(Shared {
         recorder: recorder.clone(),
-        keys: (0..KEY_COUNT)
-            .map(|number| format!("key/{number}").into())
-            .collect(),
         stop: AtomicBool::new(false),
         failures: Mutex::default(),
     });
@@ -271,7 +271,12 @@ impl Crowd {
             clients: Vec::new(),
             tasks: Vec::new(),
         };
+        let keys = |name, count| -> Vec<Arc<str>> {
+            let names = (0..count).map(|number| format!("{name}/{number}").into());
+            names.collect()
+        };
         for number in 0..CLIENT_COUNT {
+            let is_hectic = number >= CLIENT_COUNT - HECTIC_CLIENT_COUNT;
             let session_ttl = Duration::from_millis([1_000, 1_500, 2_000, 3_000][number % 4]);
             let connected = Client::builder()
                 .address(address)
@@ -286,6 +291,11 @@ impl Crowd {
             for task in 0..TASKS_PER_CLIENT {
                 let worker = Worker {
                     shared: shared.clone(),
+                    keys: match is_hectic {
+                        true => keys("busy", HECTIC_KEY_COUNT),
+                        false => keys("key", KEY_COUNT),
+                    },
+                    is_hectic,
                     client: client.clone(),
                     session_ttl,
                     name: format!("client-{number}/{task}").into(),

@@ -18,7 +18,6 @@ const SAMPLE: Duration = Duration::from_millis(20);
 /// What all workers share.
 pub(crate) struct Shared {
     pub(crate) recorder: Arc<Recorder>,
-    pub(crate) keys: Vec<Arc<str>>,
     pub(crate) stop: AtomicBool,
     /// Failures by their first words. They are to be expected while the server is down; they are shown, so that a reader can
     /// see whether others are among them.
@@ -47,6 +46,9 @@ impl Shared {
 /// One task of one client.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) keys: Vec<Arc<str>>,
+    /// Takes and gives back, as fast as it goes, so that there is always something under way when the server is killed.
+    pub(crate) is_hectic: bool,
     pub(crate) client: Client,
     pub(crate) session_ttl: Duration,
     pub(crate) name: Arc<str>,
@@ -76,14 +78,17 @@ impl Worker {
                 0 => self.look().await,
                 _ => self.lock().await,
             }
+            if self.is_hectic {
+                continue;
+            }
             let pause = Duration::from_micros(self.random.u64(..10_000));
             sleep(pause).await;
         }
     }
 
     fn pick_key(&mut self) -> Arc<str> {
-        let index = self.random.usize(..self.shared.keys.len());
-        self.shared.keys[index].clone()
+        let index = self.random.usize(..self.keys.len());
+        self.keys[index].clone()
     }
 
     /// Asks who holds a key.
@@ -112,6 +117,7 @@ impl Worker {
     async fn lock(&mut self) {
         let key = self.pick_key();
         let manner = match self.random.u8(..10) {
+            _ if self.is_hectic => Manner::Briefly,
             0..4 => Manner::Briefly,
             4..6 => Manner::Renewing,
             6..8 => Manner::Watched,
@@ -173,6 +179,7 @@ impl Worker {
 
     async fn hold(&mut self, guard: Guard, grant: GrantIndex, manner: Manner, ttl: Duration) {
         let hold = match manner {
+            Manner::Briefly if self.is_hectic => Duration::from_micros(self.random.u64(..5_000)),
             Manner::Briefly => Duration::from_millis(self.random.u64(..50)),
             Manner::UntilExpired => ttl + Duration::from_secs(5),
             _ => Duration::from_millis(self.random.u64(100..1_500)),
@@ -188,6 +195,7 @@ impl Worker {
             }
             let pause = match manner {
                 Manner::Renewing => ttl / 4,
+                Manner::Briefly => hold,
                 _ => SAMPLE,
             };
             tokio::select! {

@@ -5,7 +5,7 @@ use crash_tests::checker::{self, Mode};
 use crash_tests::driver::{self, Outcome, Plan};
 use std::sync::Mutex;
 
-/// One run at a time: each has a server and eight clients' tasks of its own, and the machine may be small.
+/// One run at a time: each has a server and a dozen tasks of its own, and the machine may be small.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn run(mode: Mode, kills: usize) -> Outcome {
