@@ -1,24 +1,49 @@
-//! `bench`: measures what criterion cannot. Today that is the engine by itself: `bench engine`.
+//! `bench`: measures Fencepost, beside Redis, etcd and the floor (`bench --hot-key` and other workloads), and its engine by itself
+//! (`bench engine`).
 
 mod figures;
+mod load;
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(about = "Measures Fencepost. Results go to stdout, progress to stderr.")]
+#[command(
+    about = "Measures Fencepost and its peers. Results go to stdout, progress to stderr.",
+    args_conflicts_with_subcommands = true
+)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[command(flatten)]
+    load: load::Options,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// The figures of the lock engine: memory, growth, expiry, random keys, hot key.
     Engine(figures::Arguments),
+    /// A peer that is part of this program, in a process of its own.
+    #[command(hide = true)]
+    Serve { name: String, directory: PathBuf },
+    /// Becomes another program, one that does not outlive the bench.
+    #[command(hide = true)]
+    Guard {
+        #[arg(last = true)]
+        command: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
-    let Command::Engine(arguments) = Arguments::parse().command;
-    figures::run(&arguments)
+    let arguments = Arguments::parse();
+    match arguments.command {
+        None => load::run(&arguments.load),
+        Some(Command::Engine(arguments)) => figures::run(&arguments),
+        Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),
+        Some(Command::Guard { command }) => {
+            eprintln!("bench: {}", load::peers::child::guard(&command));
+            ExitCode::FAILURE
+        }
+    }
 }

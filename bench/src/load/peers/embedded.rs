@@ -1,0 +1,69 @@
+//! Peers that are this very program, started again under a hidden command: Fencepost and the echo server. So a run needs nothing
+//! that cargo has not built, and their processor time is still told apart from the generator's.
+
+use super::child::{Process, die_with_parent};
+use super::{Started, echo};
+use server::config::Durability;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// The first word of the line that says where it listens; anything else says why it does not.
+const READY: &str = "ready ";
+
+/// Starts one of them.
+pub(super) fn start(name: &str, directory: &Path) -> io::Result<Started> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["serve", name])
+        .arg(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut process = Process::spawn(command)?;
+    let stdout = process.take_stdout().expect("it is piped");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let line = line.trim();
+    let Some(address) = line.strip_prefix(READY) else {
+        return Err(io::Error::other(line.to_owned()));
+    };
+    let address = address.parse().map_err(io::Error::other)?;
+    Ok((vec![address], vec![process]))
+}
+
+/// What the hidden command `serve` does, until it is killed.
+pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
+    let done = die_with_parent().and_then(|()| match name {
+        "echo" => echo::serve(announce),
+        "fencepost" => fencepost(directory, None),
+        "fencepost-lease" => fencepost(directory, Some(Durability::Lease)),
+        other => Err(io::Error::other(format!("there is no {other}"))),
+    });
+    if let Err(error) = done {
+        println!("{error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// The server as `fencepost serve` runs it, on a free port and with its files where they are in nobody's way.
+fn fencepost(directory: PathBuf, durability: Option<Durability>) -> io::Result<()> {
+    bench::without_huge_pages();
+    let server = server::Server::builder().with(|config| {
+        config.data_dir = directory;
+        if let Some(durability) = durability {
+            config.durability = durability;
+        }
+    });
+    let server = server.start().map_err(io::Error::other)?;
+    announce(server.local_addr())?;
+    loop {
+        std::thread::park();
+    }
+}
+
+fn announce(address: std::net::SocketAddr) -> io::Result<()> {
+    println!("{READY}{address}");
+    io::stdout().flush()
+}

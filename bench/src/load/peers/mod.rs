@@ -1,0 +1,280 @@
+//! Who is measured: which programs they are, how they are started and stopped, and what they can do.
+//!
+//! Every peer runs on loopback, on free ports, with its files in a temporary directory. While one is measured, the others
+//! are held still (SIGSTOP), so that their timers and background threads cost it nothing.
+
+pub(crate) mod child;
+pub(crate) mod echo;
+pub(crate) mod embedded;
+pub(crate) mod etcd;
+pub(crate) mod fencepost;
+mod http2;
+pub(crate) mod redis;
+pub(crate) mod redlock;
+mod resp;
+
+use child::{Process, Usage, free_address};
+use clap::ValueEnum;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Everybody we know how to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum PeerName {
+    /// Fencepost with its default settings.
+    Fencepost,
+    /// Fencepost, with every grant on disk before it is answered.
+    FencepostLease,
+    /// Redis: SET NX PX, and a script that compares and deletes. No fence.
+    Redis,
+    /// Redis with a fence: one script for the acquire as well.
+    RedisFenced,
+    /// Valkey, used as redis is.
+    Valkey,
+    /// etcd: its lock service, with a lease.
+    Etcd,
+    /// Five Redis servers, a majority of which must agree. No fence.
+    Redlock,
+    /// The floor: answers frames of the same sizes and does nothing else.
+    Echo,
+    /// The running server of --server, which speaks Fencepost's protocol.
+    #[value(skip)]
+    Server,
+}
+
+impl PeerName {
+    /// As it is called on the command line and in results.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            PeerName::Fencepost => "fencepost",
+            PeerName::FencepostLease => "fencepost-lease",
+            PeerName::Redis => "redis",
+            PeerName::RedisFenced => "redis-fenced",
+            PeerName::Valkey => "valkey",
+            PeerName::Etcd => "etcd",
+            PeerName::Redlock => "redlock",
+            PeerName::Echo => "echo",
+            PeerName::Server => "server",
+        }
+    }
+
+    /// The program that has to be installed, the Debian package that brings it, and the oldest version that will do.
+    fn program(self) -> Option<Program> {
+        let program = |name, package, oldest| {
+            Some(Program {
+                name,
+                package,
+                oldest,
+            })
+        };
+        match self {
+            PeerName::Redis | PeerName::RedisFenced | PeerName::Redlock => {
+                program("redis-server", "redis-server", (6, 0))
+            }
+            PeerName::Valkey => program("valkey-server", "valkey-server", (7, 2)),
+            PeerName::Etcd => program("etcd", "etcd-server", (3, 3)),
+            PeerName::Fencepost | PeerName::FencepostLease | PeerName::Echo | PeerName::Server => {
+                None
+            }
+        }
+    }
+
+    /// Whether waiters stand in line at the server.
+    pub(crate) fn has_line(self) -> bool {
+        !matches!(
+            self,
+            PeerName::Redis | PeerName::RedisFenced | PeerName::Valkey | PeerName::Redlock
+        )
+    }
+
+    /// Whether a grant carries a fence.
+    pub(crate) fn has_fence(self) -> bool {
+        !matches!(
+            self,
+            PeerName::Redis | PeerName::Valkey | PeerName::Redlock | PeerName::Echo
+        )
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    oldest: (u32, u32),
+}
+
+/// A running peer. Dropping it stops it.
+pub(crate) struct Peer {
+    pub(crate) name: PeerName,
+    pub(crate) version: String,
+    /// One, or five for Redlock.
+    pub(crate) addresses: Vec<SocketAddr>,
+    processes: Vec<Process>,
+    /// Dropped last: the processes still write to it when they stop.
+    _directory: Option<TempDir>,
+}
+
+impl Peer {
+    /// Starts a peer. The error is a sentence about why it is left out.
+    pub(crate) fn start(name: PeerName) -> Result<Peer, String> {
+        let version = match name.program() {
+            Some(program) => program.version()?,
+            None => env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let directory = TempDir::with_prefix("fencepost-bench-")
+            .map_err(|error| format!("no temporary directory: {error}"))?;
+        let started = match name {
+            PeerName::Fencepost => embedded::start("fencepost", directory.path()),
+            PeerName::FencepostLease => embedded::start("fencepost-lease", directory.path()),
+            PeerName::Echo => embedded::start("echo", directory.path()),
+            PeerName::Redis | PeerName::RedisFenced => {
+                start_redis("redis-server", directory.path(), 1)
+            }
+            PeerName::Valkey => start_redis("valkey-server", directory.path(), 1),
+            PeerName::Redlock => start_redis("redis-server", directory.path(), redlock::SERVERS),
+            PeerName::Etcd => etcd::start(directory.path()),
+            PeerName::Server => Err(io::Error::other("it runs already")),
+        };
+        let (addresses, processes) =
+            started.map_err(|error| format!("it does not start: {error}"))?;
+        Ok(Peer {
+            name,
+            version,
+            addresses,
+            processes,
+            _directory: Some(directory),
+        })
+    }
+
+    /// A server that runs already. We know neither its version nor its process.
+    pub(crate) fn running(address: SocketAddr) -> Peer {
+        Peer {
+            name: PeerName::Server,
+            version: "?".to_owned(),
+            addresses: vec![address],
+            processes: Vec::new(),
+            _directory: None,
+        }
+    }
+
+    /// Holds it still while others are measured, or lets it go on.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.processes
+            .iter()
+            .for_each(|process| process.hold(is_held));
+    }
+
+    /// What its processes have used so far. `None`: they are not ours to look at.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        if self.processes.is_empty() {
+            return None;
+        }
+        let usages = self.processes.iter().map(Process::usage);
+        Some(usages.fold(Usage::default(), |sum, usage| Usage {
+            cpu: sum.cpu + usage.cpu,
+            resident_bytes: sum.resident_bytes + usage.resident_bytes,
+        }))
+    }
+}
+
+impl Program {
+    /// Asks the program for its version. The error says what to install.
+    fn version(&self) -> Result<String, String> {
+        let output = Command::new(self.name).arg("--version").output();
+        let output = output.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{} is not installed; Debian's package {} brings it",
+                self.name, self.package
+            ),
+            _ => format!("{} --version: {error}", self.name),
+        })?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (version, numbers) = find_version(&text)
+            .ok_or_else(|| format!("{} --version says no version: {}", self.name, text.trim()))?;
+        if numbers < self.oldest {
+            let (major, minor) = self.oldest;
+            return Err(format!(
+                "{} is {version}, {major}.{minor} or newer is needed",
+                self.name
+            ));
+        }
+        Ok(version)
+    }
+}
+
+/// The first thing like 7.0.15 in a text, and its first two numbers.
+fn find_version(text: &str) -> Option<(String, (u32, u32))> {
+    let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+    words.into_iter().find_map(|word| {
+        let mut numbers = word.split('.').map(str::parse);
+        let (Some(Ok(major)), Some(Ok(minor)), Some(Ok::<u32, _>(_))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return None;
+        };
+        Some((word.to_owned(), (major, minor)))
+    })
+}
+
+type Started = (Vec<SocketAddr>, Vec<Process>);
+
+/// Starts Redis or Valkey, keeping nothing on disk: the fastest it can be.
+fn start_redis(program: &str, directory: &Path, count: usize) -> io::Result<Started> {
+    let (mut addresses, mut processes) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let address = free_address()?;
+        let port = address.port().to_string();
+        let directory = directory.to_string_lossy();
+        let arguments = [
+            ("--port", port.as_str()),
+            ("--bind", "127.0.0.1"),
+            ("--save", ""),
+            ("--appendonly", "no"),
+            ("--dir", &directory),
+        ];
+        let arguments: Vec<String> = arguments
+            .into_iter()
+            .flat_map(|(name, value)| [name.to_owned(), value.to_owned()])
+            .collect();
+        let log = Path::new(directory.as_ref()).join(format!("{program}-{number}.log"));
+        let mut process = Process::start(Path::new(program), &arguments, &log)?;
+        process.wait_for(address)?;
+        addresses.push(address);
+        processes.push(process);
+    }
+    Ok((addresses, processes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        let redis = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64";
+        assert_eq!(find_version(redis), Some(("7.0.15".to_owned(), (7, 0))));
+        let etcd = "etcd Version: 3.4.23\nGit SHA: Not provided\nGo Version: go1.19.8";
+        assert_eq!(find_version(etcd), Some(("3.4.23".to_owned(), (3, 4))));
+        assert_eq!(find_version("no numbers, or 1.2 only"), None);
+    }
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let program = Program {
+            name: "fencepost-no-such-program",
+            package: "no-such-package",
+            oldest: (1, 0),
+        };
+        let why = program.version().unwrap_err();
+        assert!(why.contains("no-such-package"), "{why}");
+    }
+}

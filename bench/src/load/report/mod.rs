@@ -1,0 +1,273 @@
+//! What people read: one aligned table per workload, and below it what bounds each peer and which way of waiting suits it best.
+
+mod json;
+
+pub(crate) use json::write as write_json;
+
+use super::rounds::Row;
+
+/// A column: its heading, and what stands in it.
+struct Column {
+    heading: &'static str,
+    text: fn(&Row) -> String,
+}
+
+const fn column(heading: &'static str, text: fn(&Row) -> String) -> Column {
+    Column { heading, text }
+}
+
+const COLUMNS: &[Column] = &[
+    column("peer", |row| row.peer.to_string()),
+    column("conns", |row| row.setting.connections.to_string()),
+    column("pipeline", |row| count(row.setting.pipeline)),
+    column("contenders", |row| count(row.setting.contenders)),
+    column("waits", |row| match row.setting.contenders {
+        0 => String::new(),
+        _ => row.setting.waiting.to_string(),
+    }),
+    column("op/s", |row| figure(row, "ops_per_s")),
+    column("spread", spread),
+    column("cycles/s", |row| figure(row, "cycles_per_s")),
+    column("keys", |row| match row.setting.workload.fills() {
+        true => group(row.setting.keys as i64),
+        false => String::new(),
+    }),
+    column("fill/s", |row| figure(row, "fill_per_s")),
+    column("bound", |row| figure(row, "bound_cycles_per_s")),
+    column("p50 us", |row| figure(row, "p50_us")),
+    column("p90 us", |row| figure(row, "p90_us")),
+    column("p99 us", |row| figure(row, "p99_us")),
+    column("p99.9 us", |row| figure(row, "p999_us")),
+    column("max us", |row| figure(row, "max_us")),
+    column("handoff p50", |row| figure(row, "handoff_p50_us")),
+    column("p99/ideal", |row| figure(row, "p99_over_ideal")),
+    column("CPU us/op", |row| figure(row, "cpu_us_per_op")),
+    column("gen CPU us/op", |row| {
+        figure(row, "generator_cpu_us_per_op")
+    }),
+    column("gen cores", |row| figure(row, "generator_cpu_cores")),
+    column("probe p99", |row| figure(row, "probe_p99_us")),
+    column("idle p99", |row| figure(row, "probe_idle_p99_us")),
+    column("ratio", |row| figure(row, "probe_p99_over_idle")),
+    column("locks renewed/s", |row| figure(row, "locks_renewed_per_s")),
+    column("cores to hold", |row| figure(row, "holding_cpu_cores")),
+    column("bytes/lock", |row| figure(row, "bytes_per_lock")),
+    column("RSS MB", |row| scaled(row, "rss_bytes", 1e-6)),
+    column("inversions", |row| figure(row, "inversions")),
+    column("reordered", |row| {
+        scaled(row, "reordered_share", 100.0) + percent(row, "reordered_share")
+    }),
+    column("Jain", |row| figure(row, "jain_index")),
+    column("errors", |row| figure(row, "errors")),
+    column("timeouts", |row| figure(row, "timeouts")),
+];
+
+/// Prints a table per workload, and what bounds each row.
+pub(crate) fn print(rows: &[Row]) {
+    for of_workload in rows.chunk_by(|a, b| a.setting.workload == b.setting.workload) {
+        let workload = of_workload[0].setting.workload.as_str();
+        println!("\n{workload}, median of {} rounds", of_workload[0].rounds);
+        print_table(of_workload);
+        print_remarks(of_workload);
+    }
+}
+
+/// Which way of waiting suits a peer best, and what bounds it then.
+fn print_remarks(rows: &[Row]) {
+    let bounded = rows.iter().filter(|row| row.bounded_by.is_some());
+    let mut best: Vec<&Row> = Vec::new();
+    for row in bounded {
+        let is_same = |other: &&mut &Row| {
+            (other.peer, other.setting.contenders) == (row.peer, row.setting.contenders)
+        };
+        match best.iter_mut().find(is_same) {
+            None => best.push(row),
+            Some(other) if cycles(row) > cycles(other) => *other = row,
+            Some(_) => {}
+        }
+    }
+    for row in best {
+        let (peer, contenders) = (row.peer, row.setting.contenders);
+        let is_rival = |other: &&Row| (other.peer, other.setting.contenders) == (peer, contenders);
+        let won = match rows.iter().filter(is_rival).count() {
+            1 => String::new(),
+            ways => format!(", best of {ways} ways to wait: {}", row.setting.waiting),
+        };
+        let bound = row
+            .median
+            .get("bound_cycles_per_s")
+            .copied()
+            .unwrap_or(f64::NAN);
+        println!(
+            "  {peer}, {contenders} contenders{won}: {} cycles/s, {:.2} of the bound 1/(work + acquire + release) = {}. Bounded by {}.",
+            group(cycles(row) as i64),
+            cycles(row) / bound,
+            group(bound as i64),
+            row.bounded_by.as_deref().unwrap_or_default(),
+        );
+    }
+}
+
+fn cycles(row: &Row) -> f64 {
+    row.median.get("cycles_per_s").copied().unwrap_or_default()
+}
+
+fn print_table(rows: &[Row]) {
+    let columns: Vec<(&str, Vec<String>)> = COLUMNS
+        .iter()
+        .map(|column| (column.heading, rows.iter().map(column.text).collect()))
+        // A column in which nobody has anything is not for this workload.
+        .filter(|(_, cells): &(_, Vec<String>)| cells.iter().any(|cell| !cell.is_empty()))
+        .collect();
+    let width = |(heading, cells): &(&str, Vec<String>)| {
+        let widest = cells.iter().map(String::len).max().unwrap_or_default();
+        widest.max(heading.len())
+    };
+    let widths: Vec<usize> = columns.iter().map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let mut line = String::new();
+        for (index, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            if index == 0 {
+                line.push_str(&format!("  {cell:<width$}"));
+            } else {
+                line.push_str(&format!("  {cell:>width$}"));
+            }
+        }
+        println!("{line}");
+    };
+    line(columns.iter().map(|(heading, _)| *heading).collect());
+    for row in 0..rows.len() {
+        line(
+            columns
+                .iter()
+                .map(|(_, cells)| cells[row].as_str())
+                .collect(),
+        );
+    }
+}
+
+fn count(number: u32) -> String {
+    match number {
+        0 => String::new(),
+        number => number.to_string(),
+    }
+}
+
+fn figure(row: &Row, name: &str) -> String {
+    scaled(row, name, 1.0)
+}
+
+fn percent(row: &Row, name: &str) -> &'static str {
+    if row.median.contains_key(name) {
+        " %"
+    } else {
+        ""
+    }
+}
+
+/// Three digits that count, no more: the rest is noise.
+fn scaled(row: &Row, name: &str, factor: f64) -> String {
+    let Some(value) = row.median.get(name).map(|value| value * factor) else {
+        return String::new();
+    };
+    match value.abs() {
+        size if size >= 1_000.0 => group(value.round() as i64),
+        size if size >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Half of the way from the least to the most, in percent of the median.
+fn spread(row: &Row) -> String {
+    let name = "ops_per_s";
+    let (Some(least), Some(most), Some(median)) = (
+        row.least.get(name),
+        row.most.get(name),
+        row.median.get(name),
+    ) else {
+        return String::new();
+    };
+    format!("±{:.0}%", (most - least) / 2.0 / median * 100.0)
+}
+
+/// 1234567 as 1,234,567.
+fn group(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::options::Options;
+    use crate::load::peers::PeerName;
+    use crate::load::sample::{Figures, histogram};
+    use crate::load::workloads::{Setting, Waiting, Workload};
+    use clap::Parser;
+    use std::time::Duration;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    pub(super) fn options() -> Options {
+        Program::parse_from(["bench", "--hot-key"]).options
+    }
+
+    pub(super) fn row() -> Row {
+        let figures = |ops_per_s: f64| Figures::from([("ops_per_s", ops_per_s), ("p50_us", 12.5)]);
+        Row {
+            peer: PeerName::RedisFenced,
+            version: "7.0.15".to_owned(),
+            setting: Setting {
+                workload: Workload::HotKey,
+                connections: 50,
+                pipeline: 0,
+                contenders: 200,
+                waiting: Waiting::Retry { ms: 10 },
+                work: Duration::ZERO,
+                keys: 1,
+            },
+            median: figures(12_345.0),
+            least: figures(12_000.0),
+            most: figures(13_000.0),
+            rounds: 3,
+            latency: histogram(),
+            bounded_by: Some("sleep".to_owned()),
+        }
+    }
+
+    #[test]
+    fn numbers_have_as_many_digits_as_they_deserve() {
+        let mut row = row();
+        for (value, text) in [
+            (0.0, "0"),
+            (0.0123, "0.012"),
+            (1.234, "1.23"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (1_234_567.8, "1,234,568"),
+            (-1_234.0, "-1,234"),
+        ] {
+            row.median.insert("p50_us", value);
+            assert_eq!(figure(&row, "p50_us"), text);
+        }
+        assert_eq!(figure(&row, "no such figure"), "");
+    }
+
+    #[test]
+    fn the_spread_is_half_the_range_over_the_median() {
+        assert_eq!(spread(&row()), "±4%");
+    }
+}

@@ -1,0 +1,126 @@
+//! What one round of one workload on one peer gives: named figures, and a histogram.
+
+use super::peers::Peer;
+use super::peers::child::Usage;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The longest latency that is told from longer ones.
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+
+/// Named numbers. The names are those of `--json`.
+pub(crate) type Figures = BTreeMap<&'static str, f64>;
+
+/// One round.
+pub(crate) struct Sample {
+    pub(crate) figures: Figures,
+    /// Nanoseconds, of whatever the workload is about.
+    pub(crate) latency: Histogram<u64>,
+    /// What bounds the rate, where the workload can tell.
+    pub(crate) bounded_by: Option<String>,
+}
+
+/// A histogram of nanoseconds, three digits exact.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constant and valid")
+}
+
+/// Reads the quantiles of a histogram into figures, in microseconds. The names are those of `names`, in order: p50, p90, p99,
+/// p99.9, max.
+pub(crate) fn add_quantiles(
+    figures: &mut Figures,
+    latency: &Histogram<u64>,
+    names: [&'static str; 5],
+) {
+    if latency.is_empty() {
+        return;
+    }
+    for (name, quantile) in names.into_iter().zip([0.5, 0.9, 0.99, 0.999, 1.0]) {
+        let ns = latency.value_at_quantile(quantile);
+        figures.insert(name, ns as f64 / 1_000.0);
+    }
+}
+
+/// The names of what every workload calls its latency.
+pub(crate) const LATENCY: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"];
+
+/// Who used how much of the processors during a measurement.
+pub(crate) struct Meter {
+    peer: Option<Usage>,
+    own: Duration,
+    begun: Instant,
+}
+
+impl Meter {
+    /// Begins.
+    pub(crate) fn start(peer: &Peer) -> Self {
+        Meter {
+            peer: peer.usage(),
+            own: own_cpu(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Ends, after so many operations and cycles.
+    pub(crate) fn stop(self, peer: &Peer, ops: u64, cycles: u64, figures: &mut Figures) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let own = (own_cpu() - self.own).as_secs_f64();
+        let per_op = |cpu: f64| cpu * 1e6 / ops.max(1) as f64;
+        figures.insert("seconds", seconds);
+        figures.insert("ops", ops as f64);
+        figures.insert("ops_per_s", ops as f64 / seconds);
+        figures.insert("cycles_per_s", cycles as f64 / seconds);
+        figures.insert("generator_cpu_us_per_op", per_op(own));
+        figures.insert("generator_cpu_cores", own / seconds);
+        if let (Some(before), Some(after)) = (self.peer, peer.usage()) {
+            let cpu = after.cpu.saturating_sub(before.cpu).as_secs_f64();
+            figures.insert("cpu_us_per_op", per_op(cpu));
+            figures.insert("server_cpu_cores", cpu / seconds);
+            figures.insert("rss_bytes", after.resident_bytes as f64);
+        }
+    }
+}
+
+/// Processor time of this process so far.
+fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_microseconds_within_a_thousandth() {
+        let mut latency = histogram();
+        for us in 1..=1_000 {
+            latency.record(us * 1_000).unwrap();
+        }
+        let mut figures = Figures::new();
+        add_quantiles(&mut figures, &latency, LATENCY);
+        for (name, expected) in LATENCY
+            .into_iter()
+            .zip([500.0, 900.0, 990.0, 999.0, 1000.0])
+        {
+            let off = (figures[name] - expected).abs() / expected;
+            assert!(off < 0.002, "{name}: {}", figures[name]);
+        }
+    }
+
+    #[test]
+    fn an_empty_histogram_has_no_quantiles() {
+        let mut figures = Figures::new();
+        add_quantiles(&mut figures, &histogram(), LATENCY);
+        assert!(figures.is_empty());
+    }
+
+    #[test]
+    fn what_is_longer_than_everything_counts_as_the_longest() {
+        let mut latency = histogram();
+        latency.saturating_record(u64::MAX);
+        assert!(latency.max() >= LATENCY_NS_MAX);
+    }
+}
