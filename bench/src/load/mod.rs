@@ -9,7 +9,7 @@
 //! | `generator.rs` | the load: one thread, one epoll; `pace.rs`: closed and open loops               |
 //! | `rounds.rs`    | everything in turns, medians and spread; `sample.rs`: what one measurement gives |
 //! | `checker.rs`   | never two holders, fences that rise; `fairness.rs`: who was granted when        |
-//! | `report.rs`    | tables and JSON                                                                 |
+//! | `report/`      | tables, JSON, plots                                                             |
 
 mod checker;
 mod fairness;
@@ -61,6 +61,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
     let outcome = rounds::run(&workloads, &peers, options);
     report::print(&outcome.rows);
+    println!();
     if let Some(path) = &options.json {
         let written = File::create(path).map(BufWriter::new);
         let written = written.and_then(|mut file| {
@@ -68,11 +69,20 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             file.flush()
         });
         match written {
-            Ok(()) => println!("\nwrote {}", path.display()),
+            Ok(()) => println!("wrote {}", path.display()),
             Err(error) => {
                 eprintln!("bench: {}: {error}", path.display());
                 return ExitCode::FAILURE;
             }
+        }
+    }
+    match report::draw_all(&outcome.rows, &options.plots) {
+        Ok(files) => files
+            .iter()
+            .for_each(|file| println!("wrote {}", file.display())),
+        Err(why) => {
+            eprintln!("bench: no plots: {why}");
+            return ExitCode::FAILURE;
         }
     }
     for failure in &outcome.failures {

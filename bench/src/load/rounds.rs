@@ -82,6 +82,11 @@ pub(crate) fn run(workloads: &[Workload], peers: &[Peer], options: &Options) -> 
             outcome.rows.push(Row::new(&peers[index], setting, samples));
         }
     }
+    // Stable: peers stay in the order in which they were asked for.
+    outcome.rows.sort_by_key(|row| {
+        let setting = row.setting;
+        (setting.workload, setting.contenders, setting.pipeline)
+    });
     outcome
 }
 
@@ -117,6 +122,22 @@ impl Row {
             row.bounded_by = sample.bounded_by.or(row.bounded_by);
         }
         row
+    }
+}
+
+impl Row {
+    /// Whether the two differ only in how a contender waits.
+    pub(crate) fn is_rival_of(&self, other: &Row) -> bool {
+        let same_but_waiting = Setting {
+            waiting: other.setting.waiting,
+            ..self.setting
+        };
+        self.peer == other.peer && same_but_waiting == other.setting
+    }
+
+    /// How often the locks went round.
+    pub(crate) fn cycles_per_s(&self) -> f64 {
+        self.median.get("cycles_per_s").copied().unwrap_or_default()
     }
 }
 

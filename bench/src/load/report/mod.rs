@@ -1,10 +1,13 @@
 //! What people read: one aligned table per workload, and below it what bounds each peer and which way of waiting suits it best.
 
 mod json;
+mod plot;
 
 pub(crate) use json::write as write_json;
+pub(crate) use plot::draw_all;
 
 use super::rounds::Row;
+use super::workloads::Workload;
 
 /// A column: its heading, and what stands in it.
 struct Column {
@@ -18,8 +21,10 @@ const fn column(heading: &'static str, text: fn(&Row) -> String) -> Column {
 
 const COLUMNS: &[Column] = &[
     column("peer", |row| row.peer.to_string()),
-    column("conns", |row| row.setting.connections.to_string()),
-    column("pipeline", |row| count(row.setting.pipeline)),
+    column("pipeline", |row| match row.setting.workload {
+        Workload::ManyKeys => row.setting.pipeline.to_string(),
+        _ => String::new(),
+    }),
     column("contenders", |row| count(row.setting.contenders)),
     column("waits", |row| match row.setting.contenders {
         0 => String::new(),
@@ -42,9 +47,6 @@ const COLUMNS: &[Column] = &[
     column("handoff p50", |row| figure(row, "handoff_p50_us")),
     column("p99/ideal", |row| figure(row, "p99_over_ideal")),
     column("CPU us/op", |row| figure(row, "cpu_us_per_op")),
-    column("gen CPU us/op", |row| {
-        figure(row, "generator_cpu_us_per_op")
-    }),
     column("gen cores", |row| figure(row, "generator_cpu_cores")),
     column("probe p99", |row| figure(row, "probe_p99_us")),
     column("idle p99", |row| figure(row, "probe_idle_p99_us")),
@@ -58,17 +60,27 @@ const COLUMNS: &[Column] = &[
         scaled(row, "reordered_share", 100.0) + percent(row, "reordered_share")
     }),
     column("Jain", |row| figure(row, "jain_index")),
-    column("errors", |row| figure(row, "errors")),
-    column("timeouts", |row| figure(row, "timeouts")),
 ];
 
 /// Prints a table per workload, and what bounds each row.
 pub(crate) fn print(rows: &[Row]) {
     for of_workload in rows.chunk_by(|a, b| a.setting.workload == b.setting.workload) {
         let workload = of_workload[0].setting.workload.as_str();
-        println!("\n{workload}, median of {} rounds", of_workload[0].rounds);
+        let mut connections: Vec<u32> = of_workload
+            .iter()
+            .map(|row| row.setting.connections)
+            .collect();
+        connections.dedup();
+        let connections: Vec<String> = connections.iter().map(u32::to_string).collect();
+        println!(
+            "\n{workload}: {} connections, medians of {} rounds; latency is {}",
+            connections.join(" and "),
+            of_workload[0].rounds,
+            of_workload[0].setting.workload.latency(),
+        );
         print_table(of_workload);
         print_remarks(of_workload);
+        print_troubles(of_workload);
     }
 }
 
@@ -77,19 +89,15 @@ fn print_remarks(rows: &[Row]) {
     let bounded = rows.iter().filter(|row| row.bounded_by.is_some());
     let mut best: Vec<&Row> = Vec::new();
     for row in bounded {
-        let is_same = |other: &&mut &Row| {
-            (other.peer, other.setting.contenders) == (row.peer, row.setting.contenders)
-        };
-        match best.iter_mut().find(is_same) {
+        match best.iter_mut().find(|other| other.is_rival_of(row)) {
             None => best.push(row),
-            Some(other) if cycles(row) > cycles(other) => *other = row,
+            Some(other) if row.cycles_per_s() > other.cycles_per_s() => *other = row,
             Some(_) => {}
         }
     }
     for row in best {
         let (peer, contenders) = (row.peer, row.setting.contenders);
-        let is_rival = |other: &&Row| (other.peer, other.setting.contenders) == (peer, contenders);
-        let won = match rows.iter().filter(is_rival).count() {
+        let won = match rows.iter().filter(|other| other.is_rival_of(row)).count() {
             1 => String::new(),
             ways => format!(", best of {ways} ways to wait: {}", row.setting.waiting),
         };
@@ -100,16 +108,35 @@ fn print_remarks(rows: &[Row]) {
             .unwrap_or(f64::NAN);
         println!(
             "  {peer}, {contenders} contenders{won}: {} cycles/s, {:.2} of the bound 1/(work + acquire + release) = {}. Bounded by {}.",
-            group(cycles(row) as i64),
-            cycles(row) / bound,
+            group(row.cycles_per_s() as i64),
+            row.cycles_per_s() / bound,
             group(bound as i64),
             row.bounded_by.as_deref().unwrap_or_default(),
         );
     }
 }
 
-fn cycles(row: &Row) -> f64 {
-    row.median.get("cycles_per_s").copied().unwrap_or_default()
+/// Errors and timeouts, or that there were none.
+fn print_troubles(rows: &[Row]) {
+    let sum = |name| {
+        rows.iter()
+            .filter_map(|row| row.median.get(name))
+            .sum::<f64>()
+    };
+    if sum("errors") + sum("timeouts") + sum("outlived_leases") == 0.0 {
+        return println!("  No errors, no timeouts.");
+    }
+    for row in rows {
+        let count = |name| row.median.get(name).copied().unwrap_or_default();
+        let (errors, timeouts) = (count("errors"), count("timeouts"));
+        let outlived = count("outlived_leases");
+        if errors + timeouts + outlived > 0.0 {
+            println!(
+                "  {}, {} contenders, {}: {errors} errors, {timeouts} timeouts, {outlived} leases that ran out under their holders.",
+                row.peer, row.setting.contenders, row.setting.waiting
+            );
+        }
+    }
 }
 
 fn print_table(rows: &[Row]) {
@@ -211,7 +238,7 @@ mod tests {
     use crate::load::options::Options;
     use crate::load::peers::PeerName;
     use crate::load::sample::{Figures, histogram};
-    use crate::load::workloads::{Setting, Waiting, Workload};
+    use crate::load::workloads::{Setting, Waiting};
     use clap::Parser;
     use std::time::Duration;
 

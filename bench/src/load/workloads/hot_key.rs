@@ -11,12 +11,12 @@
 //! Leaves out: leases that run out, and contenders that die.
 
 use super::many_keys::ManyKeys;
-use super::{Measurement, Waiting, drained};
+use super::{Measurement, Waiting, Workload, drained};
 use crate::load::checker::Checker;
 use crate::load::fairness::Fairness;
 use crate::load::generator::{Generator, Port, Script};
-use crate::load::options::Options;
 use crate::load::pace::Pace;
+use crate::load::peers::PeerName;
 use crate::load::sample::{Figures, LATENCY, Meter, Sample, add_quantiles, histogram};
 use crate::load::speaker::{Answer, Ask, Speaker};
 use bench::keys::{Random, key_bytes};
@@ -32,6 +32,22 @@ const LISTEN_NS: u64 = 100_000_000;
 
 /// How long a lane alone is watched, for the bound.
 const ALONE: Duration = Duration::from_millis(150);
+
+/// Figures of what is not the workload's main latency.
+const WAIT: [&str; 5] = [
+    "wait_p50_us",
+    "wait_p90_us",
+    "wait_p99_us",
+    "wait_p999_us",
+    "wait_max_us",
+];
+const HANDOFF: [&str; 5] = [
+    "handoff_p50_us",
+    "handoff_p90_us",
+    "handoff_p99_us",
+    "handoff_p999_us",
+    "handoff_max_us",
+];
 
 /// What a lane does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,8 +87,8 @@ struct HotKey {
     fairness: Fairness,
     /// Lanes that listen, by link.
     listening: Vec<VecDeque<u32>>,
-    /// When the last release was sent.
-    freed_at: Option<u64>,
+    /// When the last release was sent, and by whom.
+    freed: Option<(u64, u32)>,
     waits: Histogram<u64>,
     handoffs: Histogram<u64>,
     is_measuring: bool,
@@ -118,7 +134,7 @@ impl HotKey {
             checker: Checker::new(peer.name.has_fence(), options.ttl.as_nanos() as u64),
             fairness: Fairness::new(setting.contenders),
             listening: vec![VecDeque::new(); links],
-            freed_at: None,
+            freed: None,
             waits: histogram(),
             handoffs: histogram(),
             is_measuring: false,
@@ -171,7 +187,7 @@ impl HotKey {
         let state = &mut self.lanes[lane as usize];
         state.state = State::Releasing;
         self.checker.releasing(lane);
-        self.freed_at = Some(now);
+        self.freed = Some((now, lane));
         port.release(lane, &self.ask.key, state.fence);
     }
 
@@ -232,7 +248,10 @@ impl<S: Speaker> Script<S> for HotKey {
                 if self.is_measuring {
                     self.waits
                         .saturating_record(now.saturating_sub(state.since));
-                    if let Some(freed_at) = self.freed_at.take() {
+                    // Whoever takes it back at once hands nothing on.
+                    if let Some((freed_at, freed_by)) = self.freed.take()
+                        && freed_by != lane
+                    {
                         self.handoffs.saturating_record(now - freed_at);
                     }
                 }
@@ -316,7 +335,8 @@ pub(super) fn run<S: Speaker>(
     // What the peer did for a cycle: every attempt, and the release.
     let ops = script.attempts + script.cycles;
     meter.stop(peer, ops, script.cycles, &mut figures);
-    let (cycles, inversions) = (script.cycles, script.fairness.inversions());
+    let (cycles, attempts) = (script.cycles, script.attempts);
+    let inversions = script.fairness.inversions();
     figures.insert("inversions", inversions as f64);
     figures.insert("reordered_share", script.fairness.reordered_share());
     figures.insert("jain_index", script.fairness.jain_index());
@@ -329,11 +349,13 @@ pub(super) fn run<S: Speaker>(
         return Err(format!("NOT SAFE: {violation}"));
     }
 
-    add_quantiles(&mut figures, &script.waits, LATENCY);
-    let handoff = ["handoff_p50_us", "handoff_p90_us", "handoff_p99_us"];
-    let [p50, p90, p99] = handoff;
-    let names = [p50, p90, p99, "handoff_p999_us", "handoff_max_us"];
-    add_quantiles(&mut figures, &script.handoffs, names);
+    let is_handoff = setting.workload == Workload::Handoff;
+    let (latency, other, names) = match is_handoff {
+        true => (&script.handoffs, &script.waits, WAIT),
+        false => (&script.waits, &script.handoffs, HANDOFF),
+    };
+    add_quantiles(&mut figures, latency, LATENCY);
+    add_quantiles(&mut figures, other, names);
     figures.insert("grants_checked", script.checker.grants() as f64);
     figures.insert("outlived_leases", script.checker.outlived() as f64);
     let cycle_ns = figures["seconds"] * 1e9 / cycles.max(1) as f64;
@@ -344,11 +366,21 @@ pub(super) fn run<S: Speaker>(
     );
     let bound_ns = alone_ns + setting.work.as_nanos() as f64;
     figures.insert("bound_cycles_per_s", 1e9 / bound_ns);
-    let bounded_by = bounded_by(&figures, cycle_ns, setting.work, setting.waiting, options);
+    let attempts_per_cycle = attempts as f64 / cycles.max(1) as f64;
+    figures.insert("attempts_per_cycle", attempts_per_cycle);
+    let handoff_us = script.handoffs.value_at_quantile(0.5) as f64 / 1_000.0;
+    let bounded_by = options.rate.is_none().then(|| {
+        let (name, work) = (peer.name, setting.work);
+        bounded_by(name, &figures, cycle_ns, handoff_us, work, setting.waiting)
+    });
     Ok(Sample {
         figures,
-        latency: script.waits,
-        bounded_by: Some(bounded_by),
+        latency: if is_handoff {
+            script.handoffs
+        } else {
+            script.waits
+        },
+        bounded_by,
     })
 }
 
@@ -374,49 +406,52 @@ fn alone<S: Speaker>(
     Ok(alone_ns)
 }
 
-/// A sentence about what keeps the lock from going round faster.
+/// What keeps the lock from going round faster, as the end of a sentence.
 fn bounded_by(
+    peer: PeerName,
     figures: &Figures,
     cycle_ns: f64,
+    handoff_us: f64,
     work: Duration,
     waiting: Waiting,
-    options: &Options,
 ) -> String {
     let figure = |name: &str| figures.get(name).copied().unwrap_or_default();
-    let handoff_ns = figure("handoff_p50_us") * 1_000.0;
-    let bound_ns = 1e9 / figure("bound_cycles_per_s");
-    if options.rate.is_some() {
-        return "the rate that was asked for, if the peer keeps up".to_owned();
-    }
+    let attempts = figure("attempts_per_cycle");
     if work.as_nanos() as f64 > cycle_ns * 0.7 {
-        return format!(
-            "the work under the lock: {} of {:.1} ms a cycle",
-            show_ms(work),
-            cycle_ns / 1e6
-        );
+        let (work_ms, cycle_ms) = (work.as_millis(), cycle_ns / 1e6);
+        return format!("the work under the lock: {work_ms} of {cycle_ms:.2} ms a cycle");
     }
     if figure("generator_cpu_cores") > 0.9 {
         return "the load generator, which has used up its core".to_owned();
     }
-    match waiting {
-        Waiting::Retry { ms } if cycle_ns > 1.5 * bound_ns => format!(
-            "contenders that sleep ({ms} ms on average) while the lock is free, and the attempts of those who come too early"
-        ),
-        Waiting::Listen if cycle_ns > 1.5 * bound_ns => {
-            "every release wakes a contender of each process, and all but one come in vain"
-                .to_owned()
-        }
-        _ if figure("server_cpu_cores") > 0.9 => format!(
-            "the server's processor time ({:.2} cores busy)",
-            figure("server_cpu_cores")
-        ),
-        _ => format!(
-            "the way from one holder to the next: {:.0} us from a release to the grant it causes, most of it wake-ups and loopback",
-            handoff_ns / 1_000.0
-        ),
+    if peer == PeerName::Etcd {
+        return format!(
+            "etcd's log and watches: every step is a synced write, and a watch that starts late is served every 100 ms \
+             ({handoff_us:.0} us from a release to the next grant)"
+        );
     }
-}
-
-fn show_ms(time: Duration) -> String {
-    format!("{} ms", time.as_millis())
+    if waiting != Waiting::InLine && attempts > 2.0 && figure("server_cpu_cores") > 0.85 {
+        return format!(
+            "the server's processor, busy with {attempts:.1} attempts a cycle of which one succeeds"
+        );
+    }
+    if waiting != Waiting::InLine && figure("reordered_share") > 0.8 {
+        return format!(
+            "two round trips a cycle: mostly the one who gave the lock back takes it again while the others sleep \
+             (Jain's index {:.2})",
+            figure("jain_index")
+        );
+    }
+    if waiting != Waiting::InLine {
+        return format!(
+            "contenders that sleep while the lock is free, and {attempts:.1} attempts a cycle"
+        );
+    }
+    if figure("server_cpu_cores") > 1.8 {
+        return "the server's processors, which are all busy".to_owned();
+    }
+    format!(
+        "the way from one holder to the next: {handoff_us:.0} us from a release to the grant it causes, \
+         across the server's cores and two wake-ups over loopback"
+    )
 }

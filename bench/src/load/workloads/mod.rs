@@ -64,6 +64,17 @@ impl Workload {
 }
 
 impl Workload {
+    /// What its latency is the latency of.
+    pub(crate) fn latency(self) -> &'static str {
+        match self {
+            Workload::HotKey => "the wait, from asking to the grant",
+            Workload::ManyKeys => "that of an acquire or a release",
+            Workload::Handoff => "from a release to the next holder's grant",
+            Workload::Expiry => "from a lease's end to the grant of whoever waits for it",
+            Workload::Renew => "that of a renewal",
+        }
+    }
+
     /// Whether it leaves the peer full of locks, and so needs a fresh one each time.
     pub(crate) fn fills(self) -> bool {
         matches!(self, Workload::Expiry | Workload::Renew)
