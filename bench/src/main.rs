@@ -38,7 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command {
-        None => load::run(&arguments.load),
+        None => load::run(arguments.load),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),
         Some(Command::Guard { command }) => {

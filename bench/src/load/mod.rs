@@ -31,7 +31,12 @@ use std::process::ExitCode;
 use workloads::Workload;
 
 /// Runs what the command line asks for.
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: Options) -> ExitCode {
+    let options = &if options.smoke {
+        options.for_smoke()
+    } else {
+        options
+    };
     if let Err(why) = options.check() {
         eprintln!("bench: {why}");
         return ExitCode::from(2);
@@ -52,6 +57,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         eprintln!("bench: nobody is left to be measured");
         return ExitCode::FAILURE;
     }
+    let measured: Vec<String> = peers
+        .iter()
+        .map(|peer| format!("{} {}", peer.name, peer.version))
+        .collect();
+    println!("measured: {}", measured.join(", "));
     for &workload in &workloads {
         for peer in &peers {
             if let Some(why) = workload.leaves_out(peer.name) {

@@ -1,7 +1,7 @@
 //! The command line of the load tool.
 
 use super::peers::PeerName;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use server::config::parse_time;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -87,6 +87,9 @@ pub(crate) struct Options {
     /// How many keys there are. By default a million for --many-keys and ten million for --expiry and --renew.
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(crate) keys: Option<u64>,
+    /// Within which time the leases of --expiry end.
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME", help_heading = "Load")]
+    pub(crate) spread: Duration,
     /// Keys and times are the same for the same seed.
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Load")]
     pub(crate) seed: u64,
@@ -125,6 +128,24 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// What `--smoke` comes to: everything, as short as can be. Numbers of such a run mean nothing.
+    pub(crate) fn for_smoke(mut self) -> Self {
+        (self.hot_key, self.many_keys, self.handoff) = (true, true, true);
+        (self.expiry, self.renew) = (true, true);
+        if self.peer.is_empty() {
+            self.peer = PeerName::value_variants().to_vec();
+        }
+        self.contenders = vec![20];
+        self.pipeline = vec![1, 16];
+        self.keys = Some(20_000);
+        self.redis_retry_ms = vec![1];
+        self.spread = Duration::from_secs(1);
+        self.seconds = 0.2;
+        self.warmup = Duration::from_millis(50);
+        self.rounds = 1;
+        self
+    }
+
     /// The lease in the unit of all protocols.
     pub(crate) fn ttl_ms(&self) -> u32 {
         u32::try_from(self.ttl.as_millis()).unwrap_or(u32::MAX)
@@ -160,9 +181,101 @@ impl Options {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err("a rate is more than nothing".to_owned());
         }
-        if self.ttl.is_zero() || self.redis_retry_ms.contains(&0) {
-            return Err("a lease and a pause take a millisecond at least".to_owned());
+        if self.spread.is_zero() || self.ttl.is_zero() || self.redis_retry_ms.contains(&0) {
+            return Err("a lease, a pause and a spread take a millisecond at least".to_owned());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(flags: &str) -> Result<Options, String> {
+        let program =
+            Program::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()));
+        program
+            .map(|program| program.options)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_headline_run_needs_one_flag() {
+        let options = parse("--hot-key").unwrap();
+        assert!(options.hot_key && !options.many_keys && !options.smoke);
+        assert_eq!(options.contenders, [50, 200, 1000]);
+        assert_eq!(options.connections, 50);
+        assert_eq!(options.peers()[0], PeerName::Fencepost);
+        assert_eq!(options.check(), Ok(()));
+    }
+
+    #[test]
+    fn every_peer_has_its_name() {
+        let names = "fencepost,fencepost-lease,redis,redis-fenced,valkey,etcd,redlock,echo";
+        let options = parse(&format!("--many-keys --peer {names}")).unwrap();
+        let parsed: Vec<&str> = options.peers().iter().map(|peer| peer.as_str()).collect();
+        assert_eq!(parsed.join(","), names);
+        assert!(parse("--peer memcached").is_err());
+    }
+
+    #[test]
+    fn a_peer_named_twice_is_measured_once() {
+        let options = parse("--peer redis,echo,redis").unwrap();
+        assert_eq!(options.peers(), [PeerName::Redis, PeerName::Echo]);
+    }
+
+    #[test]
+    fn a_running_server_is_measured_alone_unless_others_are_named() {
+        let options = parse("--hot-key --server 127.0.0.1:7400").unwrap();
+        assert!(options.peers().is_empty());
+        let options = parse("--hot-key --server 127.0.0.1:7400 --peer redis").unwrap();
+        assert_eq!(options.peers(), [PeerName::Redis]);
+    }
+
+    #[test]
+    fn lists_and_times_are_read() {
+        let options =
+            parse("--pipeline 1,16 --work 50ms --ttl 2s --redis-retry-ms 5,20 --rate 1e4").unwrap();
+        assert_eq!(options.pipeline, [1, 16]);
+        assert_eq!(options.work, Duration::from_millis(50));
+        assert_eq!(options.ttl_ms(), 2_000);
+        assert_eq!(options.redis_retry_ms, [5, 20]);
+        assert_eq!(options.rate, Some(10_000.0));
+    }
+
+    #[test]
+    fn numbers_that_measure_nothing_are_refused() {
+        for flags in [
+            "--connections 0",
+            "--pipeline 1,0",
+            "--contenders 0",
+            "--rounds 0",
+            "--seconds 0",
+            "--rate 0",
+            "--ttl 0",
+            "--spread 0",
+            "--redis-retry-ms 0",
+        ] {
+            assert!(parse(flags).unwrap().check().is_err(), "{flags}");
+        }
+    }
+
+    #[test]
+    fn smoke_runs_every_workload_on_every_peer() {
+        let options = parse("--smoke").unwrap().for_smoke();
+        assert!(options.hot_key && options.many_keys && options.handoff);
+        assert!(options.expiry && options.renew);
+        assert_eq!(options.peers().len(), 8);
+        assert_eq!(options.check(), Ok(()));
+        let options = parse("--smoke --peer fencepost").unwrap().for_smoke();
+        assert_eq!(options.peers(), [PeerName::Fencepost]);
     }
 }

@@ -82,10 +82,14 @@ pub(crate) fn run(workloads: &[Workload], peers: &[Peer], options: &Options) -> 
             outcome.rows.push(Row::new(&peers[index], setting, samples));
         }
     }
-    // Stable: peers stay in the order in which they were asked for.
     outcome.rows.sort_by_key(|row| {
         let setting = row.setting;
-        (setting.workload, setting.contenders, setting.pipeline)
+        let load = match setting.workload {
+            // How many wait differs between peers there.
+            Workload::Expiry => 0,
+            _ => setting.contenders.max(setting.pipeline),
+        };
+        (setting.workload, load, row.peer, setting.waiting)
     });
     outcome
 }

@@ -1,10 +1,15 @@
 //! The floor: a server that reads frames of the same size, answers each with one of the same size, and does nothing else. It
 //! stands on the runtime that the server stands on: one current-thread runtime per core, each with its own listener.
+//!
+//! Since it grants everything to everybody, always under the same fence, it is also what the checker is tried on.
 
 use bytes::{Buf, BytesMut};
 use protocol::frame::{HEADER_BYTES, LENGTH_BYTES};
 use protocol::request::op;
-use protocol::{Fence, Reply, RequestId};
+use protocol::{
+    Fence, PROTOCOL_VERSION, Reply, RequestId, ServerName, SessionId, SessionKey, SessionSecret,
+    Welcome, limits,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -59,7 +64,7 @@ fn accept(listener: TcpListener) -> io::Result<()> {
 /// Answers one connection until it ends.
 async fn echo(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let (granted, released) = templates();
+    let [welcome, granted, released] = templates();
     let mut input = BytesMut::with_capacity(READ_BYTES);
     let mut output = BytesMut::with_capacity(READ_BYTES);
     loop {
@@ -73,6 +78,7 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
                 break;
             }
             let template = match input[LENGTH_BYTES] {
+                op::HELLO => &welcome,
                 op::RELEASE => &released,
                 _ => &granted,
             };
@@ -86,16 +92,31 @@ async fn echo(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// What an acquire and a release are answered with: always the same, but for the id.
-fn templates() -> (BytesMut, BytesMut) {
-    let (mut granted, mut released) = (BytesMut::new(), BytesMut::new());
-    let reply = Reply::Granted {
+/// What a hello, an acquire and a release are answered with: always the same, but for the id.
+fn templates() -> [BytesMut; 3] {
+    let welcome = Reply::Welcome(Welcome {
+        version: PROTOCOL_VERSION,
+        is_resumed: false,
+        session: SessionKey {
+            session_id: SessionId::new(1),
+            secret: SessionSecret::new([0; SessionSecret::BYTES]),
+        },
+        session_ttl_ms: 0,
+        frame_bytes_max: limits::REQUEST_FRAME_BYTES_MAX,
+        in_flight_max: u32::MAX,
+        remembered_max: 0,
+        server_name: ServerName::default(),
+        grace_ms: None,
+    });
+    let granted = Reply::Granted {
         fence: Fence::new(1).expect("not zero"),
         ttl_ms: 0,
         hold_count: 1,
     };
-    reply.append(RequestId::NONE, &mut granted);
-    let reply = Reply::Released { remaining_count: 0 };
-    reply.append(RequestId::NONE, &mut released);
-    (granted, released)
+    let released = Reply::Released { remaining_count: 0 };
+    [welcome, granted, released].map(|reply| {
+        let mut bytes = BytesMut::new();
+        reply.append(RequestId::NONE, &mut bytes);
+        bytes
+    })
 }

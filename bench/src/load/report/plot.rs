@@ -10,6 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 const SIZE: (u32, u32) = (1280, 720);
+const LEGEND_WIDTH: u32 = 210;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(40, 40, 40);
 const GRID: RGBColor = RGBColor(225, 225, 225);
@@ -296,11 +297,13 @@ fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let title = (FONT, 34).into_font().color(&INK);
-    let root = root.titled(&plot.title, title)?;
-    let mut chart = ChartBuilder::on(&root);
+    let area = root.margin(24, 12, 12, 12).titled(&plot.title, title)?;
+    // Beside the lines, where it hides none of them.
+    let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
+    let mut chart = ChartBuilder::on(&area);
     chart
-        .margin(20)
-        .margin_right(40)
+        .margin(16)
+        .margin_right(50)
         .set_label_area_size(LabelAreaPosition::Left, 110)
         .set_label_area_size(LabelAreaPosition::Bottom, 70);
     // One value alone would be a range of nothing.
@@ -329,26 +332,21 @@ fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
         if line.is_dashed {
             chart.draw_series(DashedLineSeries::new(line.points.clone(), 10, 8, style))?;
         } else {
-            let series = LineSeries::new(line.points.clone(), style);
-            let (colour, name) = (line.colour, line.name.clone());
-            let sample =
-                move |(x, y)| PathElement::new([(x, y), (x + 30, y)], colour.stroke_width(5));
-            chart.draw_series(series)?.label(name).legend(sample);
+            chart.draw_series(LineSeries::new(line.points.clone(), style))?;
         }
         if line.points.len() <= x_ticks.len() {
             let dot = |&point| Circle::new(point, 6, line.colour.filled());
             chart.draw_series(line.points.iter().map(dot))?;
         }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .margin(16)
-        .legend_area_size(40)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GRID)
-        .label_font((FONT, 22).into_font().color(&INK))
-        .draw()?;
+    let named = plot.lines.iter().filter(|line| !line.is_dashed);
+    for (line, row) in named.zip(0..) {
+        let y = 40 + 36 * row;
+        let sample = PathElement::new([(0, y), (30, y)], line.colour.stroke_width(6));
+        legend.draw(&sample)?;
+        let style = (FONT, 22).into_font().color(&INK);
+        legend.draw(&Text::new(line.name.clone(), (40, y - 11), style))?;
+    }
     root.present()?;
     Ok(())
 }

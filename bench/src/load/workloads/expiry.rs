@@ -1,6 +1,6 @@
 //! What happens when very many leases run out within ten seconds?
 //!
-//! All keys are taken, with leases that end within [`SPREAD`] of each other and no earlier than the last key is taken. Some of the
+//! All keys are taken, with leases that end within `--spread` of each other and no earlier than the last key is taken. Some of the
 //! keys have somebody who waits for them. Latency is the lag: from the end of such a lease to the grant of the one who waits.
 //! A lease's end is counted from when its request was sent, so the lag includes the way to the server and back. Meanwhile
 //! a probe takes and gives back other keys at a steady rate, and its latency then is compared with its latency before,
@@ -20,11 +20,12 @@ use bench::keys::{Random, key_bytes};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// All leases end within this time.
-const SPREAD: Duration = Duration::from_secs(10);
+/// How long the probe is watched before anything runs out, and how long nothing happens after that, as shares of the spread.
+const IDLE_SHARE: f64 = 0.3;
+const MARGIN_SHARE: f64 = 0.3;
 
-/// How long the probe is watched before anything runs out.
-const IDLE: Duration = Duration::from_secs(3);
+/// How much longer than planned the locks may take to be taken.
+const FILL_EXTRA_NS: u64 = 500_000_000;
 
 /// Cycles a second of the probe: enough for a p99 and no load to speak of.
 const PROBES_PER_S: f64 = 500.0;
@@ -172,8 +173,10 @@ pub(super) fn run<S: Speaker>(
     )?;
     let trial_ns = holders.now() - begun;
     let fill_ns = (trial_ns as f64 * keys as f64 / trial as f64 * 1.5) as u64;
-    let (idle_ns, spread_ns) = (IDLE.as_nanos() as u64, SPREAD.as_nanos() as u64);
-    let first_end = holders.now() + fill_ns + idle_ns + 3_000_000_000;
+    let spread_ns = options.spread.as_nanos() as u64;
+    let idle_ns = (spread_ns as f64 * IDLE_SHARE) as u64;
+    let margin_ns = (spread_ns as f64 * MARGIN_SHARE) as u64 + FILL_EXTRA_NS;
+    let first_end = holders.now() + fill_ns + idle_ns + margin_ns;
 
     let mut random = Random::new(options.seed);
     let begun = holders.now();

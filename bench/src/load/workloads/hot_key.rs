@@ -360,10 +360,12 @@ pub(super) fn run<S: Speaker>(
     figures.insert("outlived_leases", script.checker.outlived() as f64);
     let cycle_ns = figures["seconds"] * 1e9 / cycles.max(1) as f64;
     let p99_ns = script.waits.value_at_quantile(0.99) as f64;
-    figures.insert(
-        "p99_over_ideal",
-        p99_ns / (cycle_ns * f64::from(contenders)),
-    );
+    if options.rate.is_none() {
+        let ideal_ns = cycle_ns * f64::from(contenders);
+        figures.insert("p99_over_ideal", p99_ns / ideal_ns);
+    }
+    let longest_us = script.waits.max() as f64 / 1_000.0;
+    figures.insert("longest_wait_us", longest_us);
     let bound_ns = alone_ns + setting.work.as_nanos() as f64;
     figures.insert("bound_cycles_per_s", 1e9 / bound_ns);
     let attempts_per_cycle = attempts as f64 / cycles.max(1) as f64;
@@ -454,4 +456,33 @@ fn bounded_by(
         "the way from one holder to the next: {handoff_us:.0} us from a release to the grant it causes, \
          across the server's cores and two wake-ups over loopback"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentence(figures: &[(&'static str, f64)], work_ms: u64, waiting: Waiting) -> String {
+        let figures = figures.iter().copied().collect();
+        let work = Duration::from_millis(work_ms);
+        bounded_by(PeerName::Redis, &figures, 1e6, 50.0, work, waiting)
+    }
+
+    #[test]
+    fn what_bounds_a_lock_is_named() {
+        let retry = Waiting::Retry { ms: 10 };
+        let long_work = sentence(&[], 1, Waiting::InLine);
+        assert!(long_work.contains("the work under the lock"), "{long_work}");
+        let generator = sentence(&[("generator_cpu_cores", 1.0)], 0, Waiting::InLine);
+        assert!(generator.contains("load generator"), "{generator}");
+        let spinning = [("attempts_per_cycle", 9.0), ("server_cpu_cores", 1.0)];
+        let spinning = sentence(&spinning, 0, retry);
+        assert!(spinning.contains("9.0 attempts"), "{spinning}");
+        let barging = sentence(&[("reordered_share", 0.95)], 0, retry);
+        assert!(barging.contains("takes it again"), "{barging}");
+        let sleeping = sentence(&[], 0, retry);
+        assert!(sleeping.contains("sleep"), "{sleeping}");
+        let handing_on = sentence(&[], 0, Waiting::InLine);
+        assert!(handing_on.contains("50 us from a release"), "{handing_on}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What does it cost to hold many locks, and to keep them?
 //!
-//! A few sessions take all keys and hold them. Then nothing happens for a second, which shows what holding alone costs; then the
+//! A few sessions take all keys and hold them. Then nothing happens for a while, which shows what holding alone costs; then the
 //! leases are renewed over and over. An operation is one renewal: where the protocol renews a whole session in one request,
 //! that one; otherwise one per lock. `locks_renewed_per_s` compares the two. At the end a sample of the keys is asked
 //! for: every one must still be held. Memory is what the peer has grown by, per lock.
@@ -24,9 +24,6 @@ pub(super) const PIPELINE: u32 = 128;
 
 /// The leases last longer than the measurement, however slowly a peer takes the locks.
 const LEASE_MS: u32 = 3_600_000;
-
-/// How long nothing happens.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// How many keys are looked at in the end.
 const LOOKS: u64 = 1_000;
@@ -153,7 +150,7 @@ pub(super) fn run<S: Speaker>(
     }
 
     let silence = Meter::start(peer);
-    std::thread::sleep(SILENCE);
+    std::thread::sleep(Duration::from_secs_f64(options.seconds));
     let mut silent = Figures::new();
     silence.stop(peer, 0, 0, &mut silent);
     if let Some(&cores) = silent.get("server_cpu_cores") {
