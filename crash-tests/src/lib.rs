@@ -21,11 +21,13 @@
 //! | `driver.rs`  | one run: the lives of the server, and when they end                                                  |
 //! | `worker.rs`  | what a client does all day                                                                           |
 //! | `prober.rs`  | a client that speaks the wire by hand, and tries to use again what it has given back                 |
+//! | `disk.rs`    | a disk that fails at a given moment, for `tests/disk.rs`                                             |
 //! | `process.rs` | the server as a child process                                                                        |
 
 #![forbid(unsafe_code)]
 
 pub mod checker;
+pub mod disk;
 pub mod driver;
 pub mod history;
 mod prober;

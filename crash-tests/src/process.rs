@@ -5,6 +5,7 @@
 //! built. Any other program that takes its settings from the environment can be named instead, like an installed `fencepost`.
 
 use crate::checker::Mode;
+use crate::disk;
 use rustix::process::{Pid, Signal, kill_process};
 use server::config::Sources;
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -64,7 +66,18 @@ pub fn serve() -> ExitCode {
         }
     };
     loaded.config.start_logging();
-    match server::run(loaded.config) {
+    let mut builder = server::Server::builder().config(loaded.config.clone());
+    let failure = std::env::var(disk::VARIABLE).ok();
+    if let Some(failure) = failure.as_deref().and_then(disk::Failure::parse) {
+        match disk::FailingDisk::new(&loaded.config.data_dir, failure) {
+            Ok(disk) => builder = builder.disk(Arc::new(disk)),
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    match server::run_with(builder) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

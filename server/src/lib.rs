@@ -56,5 +56,5 @@ mod storage;
 pub mod wal;
 
 pub use config::Config;
-pub use server::{Builder, Server, StartError, run};
+pub use server::{Builder, Server, StartError, run, run_with};
 pub use storage::EXIT_DISK;

@@ -15,7 +15,7 @@ use crate::pinning;
 use crate::secret::SessionKeys;
 use crate::shared::Shared;
 use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
-use crate::wal::WalError;
+use crate::wal::{Disk, WalError};
 use engine::{Engine, Fence, Limit, Seat, SessionId, Settings};
 use hashbrown::HashMap;
 use std::fmt;
@@ -105,9 +105,10 @@ pub struct Server {
 }
 
 /// Puts the settings of an embedded server together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Builder {
     config: Config,
+    disk: Option<Arc<dyn Disk>>,
 }
 
 impl Builder {
@@ -141,6 +142,13 @@ impl Builder {
         self
     }
 
+    /// Keeps the log on this disk, which should be in the data directory. For those who want to see what happens when a
+    /// disk fails.
+    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
+        self.disk = Some(disk);
+        self
+    }
+
     /// Changes any other setting.
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
@@ -149,7 +157,7 @@ impl Builder {
 
     /// Starts the server. When this returns, clients can connect.
     pub fn start(self) -> Result<Server, StartError> {
-        Server::start(self.config)
+        Server::start(self.config, self.disk)
     }
 }
 
@@ -163,10 +171,10 @@ impl Server {
             durability: Durability::None,
             ..Config::default()
         };
-        Builder { config }
+        Builder { config, disk: None }
     }
 
-    fn start(config: Config) -> Result<Server, StartError> {
+    fn start(config: Config, disk: Option<Arc<dyn Disk>>) -> Result<Server, StartError> {
         config.check().map_err(StartError::Setting)?;
         let tokens = match &config.auth_token_file {
             Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
@@ -182,7 +190,7 @@ impl Server {
             None => None,
         };
         let clock = Clock::start();
-        let opening = Opening::read(&config, clock_floor()).map_err(StartError::Storage)?;
+        let opening = Opening::read(&config, disk, clock_floor()).map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
             Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
                 let path = path.clone();
@@ -326,6 +334,11 @@ impl Drop for Server {
 
 /// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
 pub fn run(config: Config) -> Result<(), StartError> {
+    run_with(Server::builder().config(config))
+}
+
+/// As [`run`], for a server that was put together in another way.
+pub fn run_with(builder: Builder) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -334,7 +347,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let mut signals = Signals::catch().map_err(StartError::System)?;
     drop(entered);
     let notifier = Notifier::from_environment();
-    let server = Server::start(config)?;
+    let server = builder.start()?;
     if let Some(address) = server.http_addr() {
         tracing::info!(%address, "metrics, health and locks over HTTP");
     }

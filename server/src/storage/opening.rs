@@ -7,7 +7,7 @@ use crate::host::{Post, Switchboard};
 use crate::registry::Session;
 use crate::secret::SessionKeys;
 use crate::shared::Shared;
-use crate::wal::{self, Batch, Opened, Options, Record, Recovered, Scope, WalError};
+use crate::wal::{self, Batch, Disk, Opened, Options, Record, Recovered, Scope, WalError};
 use engine::{Engine, Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::io;
@@ -44,14 +44,22 @@ pub(crate) struct Restored {
 
 impl Opening {
     /// Reads the data directory. `None` if nothing is to survive, and then nothing is touched.
-    pub(crate) fn read(config: &Config, clock_floor: Fence) -> Result<Option<Self>, WalError> {
+    pub(crate) fn read(
+        config: &Config,
+        disk: Option<Arc<dyn Disk>>,
+        clock_floor: Fence,
+    ) -> Result<Option<Self>, WalError> {
         let scope = match config.durability {
             Durability::None => return Ok(None),
             Durability::Fence => Scope::Fences,
             Durability::Lease => Scope::Leases,
         };
         let wall_ms = unix_now_ms();
-        let (opened, recovered) = wal::open(&config.data_dir, &Options::new(scope, wall_ms))?;
+        let options = Options::new(scope, wall_ms);
+        let (opened, recovered) = match disk {
+            Some(disk) => wal::open_on(disk, &options)?,
+            None => wal::open(&config.data_dir, &options)?,
+        };
         let cannot_use = |error: io::Error| {
             WalError::Io(wal::IoFailure {
                 action: "use",
