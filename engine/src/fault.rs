@@ -51,6 +51,10 @@ pub enum Fault {
     CeilingUnchecked,
     /// Those who wait for a higher ceiling are served before it is raised.
     CeilingServesFirst,
+    /// A claim does not look whether somebody has just been granted the key.
+    ClaimOverlooksGrant,
+    /// A claim does not look at the fences of those who claimed before it.
+    ClaimIgnoresRivals,
     /// The wheel reads a lease instead of taking its place in the lease's modification order.
     ArmingReadsOnly,
     /// The wheel takes in every cell it is asked to look at, introduced or not.

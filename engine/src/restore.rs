@@ -12,6 +12,7 @@
 
 use crate::cell::Terms;
 use crate::engine::Engine;
+use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::note::Note;
@@ -208,7 +209,8 @@ impl<H: Host> Shard<H> {
         }
         // Granted a moment ago, because the ceiling has just been raised; or restored.
         let word = self.table.cell(slot).word();
-        if word.is_held() && room.record(slot).is_none() {
+        let is_plain = word.is_held() && room.record(slot).is_none();
+        if is_plain && !fault::injected(Fault::ClaimOverlooksGrant) {
             if word.fence() > old.fence {
                 return Reclaimed::Superseded;
             }
@@ -218,7 +220,8 @@ impl<H: Host> Shard<H> {
             .record(slot)
             .filter(|_| !self.admits(room, slot, old.mode));
         let rival = rivals.and_then(|record| record.holders.last());
-        if rival.is_some_and(|rival| rival.fence > old.fence) {
+        let is_beaten = rival.is_some_and(|rival| rival.fence > old.fence);
+        if is_beaten && !fault::injected(Fault::ClaimIgnoresRivals) {
             return Reclaimed::Superseded;
         }
         let Some(note) = Note::try_new(old.note, &self.common.notes) else {

@@ -16,8 +16,8 @@ compile_error!(
 );
 
 use engine::{
-    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost,
-    Outcome, Release, Renewal, Seat, SessionId, Settings, Tick, Ticket,
+    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost, Mode,
+    OldHold, Outcome, Reclaimed, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -242,6 +242,20 @@ impl Client {
     pub fn lock(&mut self, name: &str, ttl_ms: u64, now: Tick) -> Fence {
         let fence = self.try_lock(name, ttl_ms, now);
         fence.unwrap_or_else(|| panic!("{name} was free for the taking and was refused"))
+    }
+
+    /// Claims what was held under this fence before a restart.
+    pub fn reclaim(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) -> Reclaimed {
+        let old = OldHold {
+            key: key(name),
+            fence,
+            mode: Mode::Exclusive,
+            span: Span::Ms(ttl_ms),
+            count: 1,
+            held_ms: 0,
+            note: &[],
+        };
+        self.world.0.reclaim(&mut self.seat, &old, now)
     }
 
     /// Takes the lock or stands in line for it, under a name by which the host is told.

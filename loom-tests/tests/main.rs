@@ -4,6 +4,7 @@
 
 mod ceiling;
 mod cell;
+mod claim;
 mod mailbox;
 mod queue;
 mod session;
