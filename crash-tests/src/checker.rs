@@ -82,6 +82,8 @@ pub enum Violation {
         fence: u64,
         /// The two grants, for people.
         grants: [String; 2],
+        /// When they were answered, the earlier one first.
+        times: [Time; 2],
     },
     /// A grant with a fence that is not above that of an earlier one.
     FenceFell {
@@ -93,6 +95,8 @@ pub enum Violation {
         earlier_answered: Time,
         /// The grant, for people.
         grant: String,
+        /// When it was asked for.
+        begun: Time,
     },
     /// Somebody else got a lock that was promised.
     DoubleGrant {
@@ -135,10 +139,37 @@ pub enum Violation {
     },
 }
 
+impl Violation {
+    /// The key that it is about, and between which times it happened.
+    pub(crate) fn place(&self) -> (&Arc<str>, Time, Time) {
+        match self {
+            Violation::FenceTwice { key, times, .. } => (key, times[0], times[1]),
+            Violation::FenceFell {
+                key,
+                earlier_answered,
+                begun,
+                ..
+            } => (key, *earlier_answered, *begun),
+            Violation::DoubleGrant {
+                key, end, answered, ..
+            } => (key, *answered, *end),
+            Violation::EarlyLoss { key, end, at, .. } => (key, *at, *end),
+            Violation::Resurrected {
+                key,
+                released,
+                begun,
+                ..
+            } => (key, *released, *begun),
+        }
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Violation::FenceTwice { key, fence, grants } => {
+            Violation::FenceTwice {
+                key, fence, grants, ..
+            } => {
                 let [one, other] = grants;
                 write!(f, "{key}: fence {fence} was granted twice: {one}; {other}")
             }
@@ -147,6 +178,7 @@ impl fmt::Display for Violation {
                 earlier_fence,
                 earlier_answered,
                 grant,
+                ..
             } => write!(
                 f,
                 "{key}: fences fell: {earlier_fence} was known at {}, and then came {grant}",
@@ -193,7 +225,7 @@ impl fmt::Display for Violation {
 }
 
 /// A time for people.
-struct At(Time);
+pub(crate) struct At(pub(crate) Time);
 
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -345,6 +377,10 @@ fn fences_rise(
                 key: key.clone(),
                 fence: pair[0].fence,
                 grants: [describe(pair[0]), describe(pair[1])],
+                times: [
+                    pair[0].answered.min(pair[1].answered),
+                    pair[0].answered.max(pair[1].answered),
+                ],
             });
         }
     }
@@ -368,6 +404,7 @@ fn fences_rise(
                 earlier_fence: earlier.fence,
                 earlier_answered: earlier.answered,
                 grant: describe(grant),
+                begun: grant.begun,
             });
         }
     }

@@ -197,7 +197,7 @@ impl Killer<'_> {
     /// Most often the next server is there at once. Now and then it takes so long that leases end meanwhile.
     fn stay_down(&mut self) {
         let pause = match self.random.u8(..10) {
-            0 => self.random.u64(300..1_500),
+            0 => self.random.u64(300..1_200),
             _ => self.random.u64(..50),
         };
         std::thread::sleep(Duration::from_millis(pause));
@@ -277,7 +277,7 @@ impl Crowd {
         };
         for number in 0..CLIENT_COUNT {
             let is_hectic = number >= CLIENT_COUNT - HECTIC_CLIENT_COUNT;
-            let session_ttl = Duration::from_millis([1_000, 1_500, 2_000, 3_000][number % 4]);
+            let session_ttl = Duration::from_millis([900, 1_200, 1_600, 2_000][number % 4]);
             let connected = Client::builder()
                 .address(address)
                 .name(format!("client-{number}"))

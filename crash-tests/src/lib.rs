@@ -18,6 +18,7 @@
 //! |--------------|------------------------------------------------------------------------------------------------------|
 //! | `history.rs` | what was seen, and by whom                                                                           |
 //! | `checker.rs` | what must be true of it, and **why nothing that it reports can be a false alarm**                    |
+//! | `story.rs`   | what happened around a violation                                                                     |
 //! | `driver.rs`  | one run: the lives of the server, and when they end                                                  |
 //! | `worker.rs`  | what a client does all day                                                                           |
 //! | `prober.rs`  | a client that speaks the wire by hand, and tries to use again what it has given back                 |
@@ -32,6 +33,7 @@ pub mod driver;
 pub mod history;
 mod prober;
 mod process;
+pub mod story;
 mod worker;
 
-pub use process::{Program, serve};
+pub use process::{Program, is_built, serve};

@@ -3,10 +3,13 @@
 use clap::{Parser, Subcommand, ValueEnum};
 use crash_tests::checker::{self, Mode};
 use crash_tests::driver::{self, Plan};
-use crash_tests::{Program, serve};
+use crash_tests::{Program, serve, story};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// How many violations are told at length. One is enough to begin with, and where there is one there are often many.
+const STORIES_MAX: usize = 10;
 
 /// Kill the server under its clients, again and again, and check what they saw
 #[derive(Parser)]
@@ -95,8 +98,8 @@ fn run(cli: &Cli) -> Result<(), String> {
     for (what, count) in &outcome.failures {
         println!("  {what:40} {count:>9}");
     }
-    for violation in &violations {
-        println!("VIOLATION {violation}");
+    for violation in violations.iter().take(STORIES_MAX) {
+        println!("\nVIOLATION {}", story::tell(&outcome.history, violation));
     }
     if !violations.is_empty() {
         let count = violations.len();

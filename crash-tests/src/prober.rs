@@ -19,7 +19,7 @@ use std::time::Duration;
 const KEY_COUNT: usize = 3;
 const TTL_MS: u32 = 1_000;
 /// Outlives every pause between two lives.
-const SESSION_TTL_MS: u32 = 5_000;
+const SESSION_TTL_MS: u32 = 2_500;
 /// How many of the locks that were given back are tried again.
 const REMEMBERED: usize = 6;
 /// No answer within this: connect again.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Short, so that leases end in the middle of everything, and grace periods soon.
-const TTL_MS: std::ops::Range<u64> = 200..2_000;
+const TTL_MS: std::ops::Range<u64> = 200..1_500;
 /// How often a guard is asked how long it is good for.
 const SAMPLE: Duration = Duration::from_millis(20);
 
