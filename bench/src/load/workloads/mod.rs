@@ -1,6 +1,7 @@
 //! What is measured: one file per workload. This one knows which settings each workload is measured at, and brings workload and
 //! protocol together.
 
+mod bound;
 mod expiry;
 mod fill;
 mod hot_key;
