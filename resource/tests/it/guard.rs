@@ -1,5 +1,6 @@
 //! The guard's promises, with many writers at once.
 
+use crate::support::{in_time, until};
 use resource::{Fence, FenceGuard, Policy, Refusal, Seen};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -209,7 +210,7 @@ async fn an_abandoned_write_runs_to_its_end_before_the_next_begins() {
             guard.write("k", fence(1), write).await
         }
     });
-    has_begun.await.unwrap();
+    in_time(has_begun).await.unwrap();
     // As a server drops what it was doing for a client that hung up.
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
@@ -220,15 +221,13 @@ async fn an_abandoned_write_runs_to_its_end_before_the_next_begins() {
         let write = move || async move { second_order.lock().unwrap().push(2) };
         async move { guard.write("k", fence(2), write).await }
     });
-    while guard.writes() < 2 {
-        tokio::task::yield_now().await;
-    }
+    until(|| guard.writes() == 2).await;
     assert!(
         order.lock().unwrap().is_empty(),
         "the second waits for the first"
     );
     go_on.notify_one();
-    second.await.unwrap().unwrap();
+    in_time(second).await.unwrap().unwrap();
     assert_eq!(*order.lock().unwrap(), [1, 2]);
 }
 

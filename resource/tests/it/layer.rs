@@ -1,6 +1,6 @@
 //! The layer in front of a service of somebody else's, over real sockets.
 
-use crate::support::{Running, get, put, send};
+use crate::support::{Running, get, in_time, put, send, until};
 use axum::Router;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
@@ -186,16 +186,14 @@ async fn a_client_that_hangs_up_does_not_let_the_next_write_overtake_its_own() {
     let request =
         b"PUT /seats/1 HTTP/1.1\r\nhost: test\r\nx-fence-token: 1\r\ncontent-length: 4\r\n\r\nslow";
     first.write_all(request).await.unwrap();
-    seats.has_begun.notified().await;
+    in_time(seats.has_begun.notified()).await;
     drop(first);
 
     let second = tokio::spawn(async move { put(at, "/seats/1", 2, b"Bob").await });
-    while guard.writes() < 2 {
-        tokio::task::yield_now().await;
-    }
+    until(|| guard.writes() == 2).await;
     assert_eq!(*seats.booked.lock().unwrap(), []);
     seats.may_go_on.notify_one();
-    assert_eq!(second.await.unwrap().status, 200);
+    assert_eq!(in_time(second).await.unwrap().status, 200);
     let fences: Vec<u64> = seats
         .booked
         .lock()

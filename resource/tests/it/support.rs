@@ -2,10 +2,32 @@
 
 use axum::Router;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+/// Longer than any test takes when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is to come about, or the test fails: without this, what never comes would be a test that never ends.
+pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what)
+        .await
+        .expect("it should have come about long ago")
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(waiting).await;
+}
 
 /// Routes served over a real socket. Dropping it stops it.
 pub(crate) struct Running {
