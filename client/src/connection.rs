@@ -182,13 +182,15 @@ impl Connection {
             life,
             bounds,
             must_reclaim,
+            is_in_grace,
         } = opened;
         let (mut reader, mut writer) = stream.into_split();
         let mut out = BytesMut::new();
         if must_reclaim {
             self.reclaim();
-        } else {
-            // A `Lost` may have been on its way when the last connection broke.
+        } else if !is_in_grace {
+            // A `Lost` may have been on its way when the last connection broke. In a grace period there is nothing to ask for:
+            // the server does not know our locks before the connection that resumed the session has claimed them.
             self.pool.leases.schedule_all(Instant::now());
         }
         // When a dead connection must be noticed: early enough for a second attempt, within a request's time and before

@@ -70,6 +70,8 @@ pub(crate) struct Opened {
     pub(crate) bounds: Bounds,
     /// The server restarted and has forgotten who holds what: claim the locks, on this connection.
     pub(crate) must_reclaim: bool,
+    /// It is so, whoever claims them.
+    pub(crate) is_in_grace: bool,
 }
 
 /// How many requests may be unanswered on one connection. Waiting ones and the others have bounds of their own: a crowd
@@ -282,6 +284,7 @@ impl Session {
             life: Arc::clone(&current.life),
             bounds: Bounds::new(welcome, settings.connection_count),
             must_reclaim: welcome.grace_ms.is_some() && is_resume,
+            is_in_grace: welcome.grace_ms.is_some(),
         }
     }
 
@@ -319,6 +322,7 @@ struct Welcomed {
     life: Arc<SessionLife>,
     bounds: Bounds,
     must_reclaim: bool,
+    is_in_grace: bool,
 }
 
 impl Welcomed {
@@ -330,6 +334,7 @@ impl Welcomed {
             life: self.life,
             bounds: self.bounds,
             must_reclaim: self.must_reclaim,
+            is_in_grace: self.is_in_grace,
         }
     }
 }

@@ -93,11 +93,15 @@ impl Prober {
     }
 
     fn work(&mut self, connection: &mut Connection, shared: &Shared) -> Result<(), Broken> {
-        for (key, fence) in self.released.clone() {
-            self.probe(connection, &key, fence)?;
-        }
+        let from_before = self.released.clone();
         let mut round = 0;
         while !shared.is_stopping() {
+            // At once, and again when something was granted: in a grace period a renewal is not decided at first.
+            if round < 2 {
+                for (key, fence) in &from_before {
+                    self.probe(connection, key, *fence)?;
+                }
+            }
             let key = self.keys[round % KEY_COUNT].clone();
             self.acquire_and_release(connection, &key)?;
             std::thread::sleep(PAUSE);

@@ -316,16 +316,12 @@ impl Batch {
             }
             Outcome::AtCeiling => {
                 metrics.at_ceiling.bump();
-                let (reason, retry_after_ms) = match shared.recovery.remaining_ms(now) {
-                    Some(left_ms) => (UnavailableReason::RECOVERING, left_ms),
-                    // The keeper is about to raise the ceiling.
-                    None => (UnavailableReason::AT_CEILING, 1),
+                // Otherwise the keeper is about to raise the ceiling.
+                let at_ceiling = Reply::Unavailable {
+                    reason: UnavailableReason::AT_CEILING,
+                    retry_after_ms: 1,
                 };
-                Reply::Unavailable {
-                    reason,
-                    retry_after_ms: u32::try_from(retry_after_ms).unwrap_or(u32::MAX),
-                }
-                .append(id, out);
+                self.recovering(now).unwrap_or(at_ceiling).append(id, out);
             }
             Outcome::SessionEnded => session_ended().append(id, out),
             Outcome::Invalid(invalid) => {
@@ -370,7 +366,7 @@ impl Batch {
             Renewal::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
             Renewal::NotHeld(why) => {
                 metrics.renewals_failed.bump();
-                self.not_held(why, key, now).append(id, out);
+                self.not_held_yet(why, key, now).append(id, out);
             }
             Renewal::Invalid(invalid) => {
                 reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out)
@@ -465,7 +461,7 @@ impl Batch {
                 .append(id, out);
             }
             Downgrade::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
-            Downgrade::NotHeld(why) => self.not_held(why, key, now).append(id, out),
+            Downgrade::NotHeld(why) => self.not_held_yet(why, key, now).append(id, out),
         }
     }
 
@@ -540,6 +536,26 @@ impl Batch {
             };
             self.not_held(why, key, now).append(id, out);
         }
+    }
+
+    /// As `not_held`, except in the grace period: there the claim of this very lock may be on its way, on another connection,
+    /// and nobody who asks too early is to be told that it is lost.
+    fn not_held_yet(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
+        match self.recovering(now) {
+            Some(recovering) if why == NotHeld::Free => recovering,
+            _ => self.not_held(why, key, now),
+        }
+    }
+
+    /// What to answer in the grace period to whoever asks too early.
+    fn recovering(&self, now: Tick) -> Option<Reply<'static>> {
+        let recovery = &self.core.shared.recovery;
+        // Its time may be up and the first ceiling yet to be raised.
+        let left_ms = recovery.remaining_ms(now).unwrap_or(1);
+        recovery.is_on().then(|| Reply::Unavailable {
+            reason: UnavailableReason::RECOVERING,
+            retry_after_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
+        })
     }
 
     /// Why a lock is not the one that was named.

@@ -55,7 +55,7 @@ impl Keeper {
                     if let Err(error) = rounds.go() {
                         give_up(&error);
                     }
-                    thread::park_timeout(ROUND);
+                    thread::park_timeout(rounds.pause());
                 }
             }
         })?;
@@ -94,6 +94,12 @@ impl Rounds {
             photo::take(&self.shared, &self.storage, unix_now_ms())?;
         }
         Ok(())
+    }
+
+    /// Until the next round: shorter if the grace period ends before.
+    fn pause(&self) -> Duration {
+        let left_ms = self.shared.recovery.remaining_ms(self.shared.clock.now());
+        left_ms.map_or(ROUND, |left_ms| Duration::from_millis(left_ms).min(ROUND))
     }
 
     fn raise_ceilings(&self, now: Tick) -> Result<(), WalError> {
