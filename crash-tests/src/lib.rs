@@ -36,4 +36,4 @@ mod process;
 pub mod story;
 mod worker;
 
-pub use process::{Program, is_built, serve};
+pub use process::{Program, serve};

@@ -86,23 +86,6 @@ pub fn serve() -> ExitCode {
     }
 }
 
-/// Whether the server of this build can be run in that mode at all. To be removed, with the tests that ask, once it can in all.
-pub fn is_built(mode: Mode) -> bool {
-    let settings = settings(mode, Path::new("unused")).into_iter();
-    let sources = Sources {
-        flags: Vec::new(),
-        config_file: None,
-        environment: settings.map(|(name, value)| (name.into(), value)).collect(),
-    };
-    match sources.load() {
-        Ok(_) => true,
-        // Any other mistake is ours, and the run will say so.
-        Err(error) => !error
-            .to_string()
-            .contains("not available in this build yet"),
-    }
-}
-
 /// Where and how a server is run, life after life.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {

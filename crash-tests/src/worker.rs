@@ -188,10 +188,12 @@ impl Worker {
         let lost = guard.lost();
         tokio::pin!(lost);
         let recorder = self.shared.recorder.clone();
+        // Whether anybody knows how often this client holds the lock.
+        let mut is_counted = true;
         loop {
             let is_over = tokio::time::Instant::now() >= until;
             if is_over || (self.shared.is_stopping() && manner != Manner::UntilExpired) {
-                return self.give_back(guard, grant).await;
+                return self.give_back(guard, grant, is_counted).await;
             }
             let pause = match manner {
                 Manner::Renewing => ttl / 4,
@@ -203,7 +205,7 @@ impl Worker {
                 () = sleep(pause) => {}
             }
             if manner == Manner::Watched && self.random.u8(..8) == 0 {
-                self.hold_once_more(&guard, ttl).await;
+                is_counted &= self.hold_once_more(&guard, ttl).await;
             }
             if manner == Manner::Renewing {
                 match guard.renew().await {
@@ -217,8 +219,9 @@ impl Worker {
         }
     }
 
-    /// One hold more of the same lock, for a moment. It must outlive that.
-    async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) {
+    /// One hold more of the same lock, for a moment. The first hold must outlive that. `false` if it is not known what came
+    /// of it: then the server may count a hold that nobody has.
+    async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) -> bool {
         let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
         let request = match guard.mode() {
             Mode::Shared => request.shared(),
@@ -226,19 +229,21 @@ impl Worker {
         };
         // It may be that the lock was lost meanwhile. Then this is a grant of its own, or a hold more of what another task
         // of this client has; nobody can tell, so it is not recorded.
-        match request.try_acquire().await {
+        let released = match request.try_acquire().await {
             Ok(Acquisition::Acquired(inner)) => {
                 sleep(Duration::from_millis(self.random.u64(..30))).await;
-                if let Err(error) = inner.release().await {
-                    self.shared.note(&error);
-                }
+                inner.release().await.map(|_| ())
             }
-            Ok(Acquisition::Held(_)) => {}
-            Err(error) => self.shared.note(&error),
+            Ok(Acquisition::Held(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &released {
+            self.shared.note(error);
         }
+        released.is_ok()
     }
 
-    async fn give_back(&mut self, guard: Guard, grant: GrantIndex) {
+    async fn give_back(&mut self, guard: Guard, grant: GrantIndex, is_counted: bool) {
         let recorder = self.shared.recorder.clone();
         let begun = recorder.now();
         if self.random.u8(..4) == 0 {
@@ -246,10 +251,12 @@ impl Worker {
             return recorder.ended(grant, End::Abandoned { begun });
         }
         let end = match guard.release().await {
-            Ok(Release::Released) => End::Released {
+            Ok(Release::Released) if is_counted => End::Released {
                 begun,
                 answered: recorder.now(),
             },
+            // One hold was given back, and it may not have been the last.
+            Ok(Release::Released) => End::Abandoned { begun },
             // The release may have been carried out in a life whose answer got lost.
             Ok(Release::AlreadyLost(_)) => End::Abandoned { begun },
             Err(error) => {
