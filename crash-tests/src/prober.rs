@@ -93,13 +93,13 @@ impl Prober {
     }
 
     fn work(&mut self, connection: &mut Connection, shared: &Shared) -> Result<(), Broken> {
-        let from_before = self.released.clone();
+        let mut from_before = self.released.clone();
         let mut round = 0;
         while !shared.is_stopping() {
-            // At once, and again when something was granted: in a grace period a renewal is not decided at first.
-            if round < 2 {
-                for (key, fence) in &from_before {
-                    self.probe(connection, key, *fence)?;
+            // In a grace period the server does not decide: then again in the next round.
+            for (key, fence) in std::mem::take(&mut from_before) {
+                if !self.probe(connection, &key, fence)? {
+                    from_before.push_back((key, fence));
                 }
             }
             let key = self.keys[round % KEY_COUNT].clone();
@@ -110,20 +110,20 @@ impl Prober {
         Ok(())
     }
 
-    /// Tries to use what was given back.
+    /// Tries to use what was given back. `false`: the server did not decide.
     fn probe(
         &mut self,
         connection: &mut Connection,
         key: &Arc<str>,
         fence: Fence,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         let lease = Lease::Ttl { ttl_ms: TTL_MS };
         let renew = Request::Renew {
             key: wire(key),
             fence,
             lease,
         };
-        self.try_again(connection, "a renewal", key, fence, &renew)?;
+        let is_decided = self.try_again(connection, "a renewal", key, fence, &renew)?;
         // A server that writes down fences only cannot know what was given back, and has to believe who claims it.
         if self.mode == Mode::Lease {
             let reclaim = Request::Reclaim(Reclaim {
@@ -136,7 +136,7 @@ impl Prober {
             });
             self.try_again(connection, "a claim", key, fence, &reclaim)?;
         }
-        Ok(())
+        Ok(is_decided)
     }
 
     fn try_again(
@@ -146,7 +146,7 @@ impl Prober {
         key: &Arc<str>,
         fence: Fence,
         request: &Request<'_>,
-    ) -> Result<(), Broken> {
+    ) -> Result<bool, Broken> {
         let begun = self.recorder.now();
         let is_accepted = self.ask(connection, request, |reply| {
             Some(match reply {
@@ -165,7 +165,7 @@ impl Prober {
                 is_accepted,
             });
         }
-        Ok(())
+        Ok(is_accepted.is_some())
     }
 
     fn acquire_and_release(

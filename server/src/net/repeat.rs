@@ -43,9 +43,11 @@ impl Batch {
             (Recollection::Forgotten, Request::Release { key, fence }) => {
                 let state = self.core.shared.engine.query(engine_key(*key), now)?;
                 let fence = engine_fence(*fence)?;
+                // Still held: perhaps because the first sending did nothing, perhaps because it gave back one hold of several. To
+                // do it again might give back one too many.
                 let mut holders = state.holders.into_iter();
-                let is_counted = holders.any(|holder| holder.fence == fence && holder.count > 1);
-                is_counted.then(forgotten)
+                let is_held = holders.any(|holder| holder.fence == fence);
+                is_held.then(forgotten)
             }
             _ => None,
         }
