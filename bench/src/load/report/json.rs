@@ -60,6 +60,9 @@ fn object(row: &Row, options: &Options) -> Map<String, Value> {
     for (name, &value) in &row.median {
         put(name, number(value));
     }
+    for (name, &value) in &row.ratios {
+        put(name, number(value));
+    }
     for (name, least, most) in SPREAD {
         if let (Some(&min), Some(&max)) = (row.least.get(name), row.most.get(name)) {
             put(least, number(min));

@@ -6,6 +6,7 @@ mod plot;
 pub(crate) use json::write as write_json;
 pub(crate) use plot::draw_all;
 
+use super::peers::PeerName;
 use super::rounds::Row;
 use super::workloads::Workload;
 
@@ -32,7 +33,15 @@ const COLUMNS: &[Column] = &[
     }),
     column("op/s", |row| figure(row, "ops_per_s")),
     column("spread", spread),
+    column("ours/it", |row| match row.setting.workload {
+        Workload::ManyKeys => ratio(row, "fencepost_ops_ratio"),
+        _ => String::new(),
+    }),
     column("cycles/s", |row| figure(row, "cycles_per_s")),
+    column("ours/it", |row| match row.setting.workload {
+        Workload::HotKey => ratio(row, "fencepost_cycles_ratio"),
+        _ => String::new(),
+    }),
     column("keys", |row| match row.setting.workload.fills() {
         true => group(row.setting.keys as i64),
         false => String::new(),
@@ -47,6 +56,10 @@ const COLUMNS: &[Column] = &[
     column("handoff p50", |row| figure(row, "handoff_p50_us")),
     column("p99/ideal", |row| figure(row, "p99_over_ideal")),
     column("CPU us/op", |row| figure(row, "cpu_us_per_op")),
+    column("ours/it", |row| match row.setting.workload {
+        Workload::ManyKeys => ratio(row, "fencepost_cpu_ratio"),
+        _ => String::new(),
+    }),
     column("gen cores", |row| figure(row, "generator_cpu_cores")),
     column("probe p99", |row| figure(row, "probe_p99_us")),
     column("idle p99", |row| figure(row, "probe_idle_p99_us")),
@@ -54,6 +67,7 @@ const COLUMNS: &[Column] = &[
     column("locks renewed/s", |row| figure(row, "locks_renewed_per_s")),
     column("cores to hold", |row| figure(row, "holding_cpu_cores")),
     column("bytes/lock", |row| figure(row, "bytes_per_lock")),
+    column("ours/it", |row| ratio(row, "fencepost_bytes_ratio")),
     column("RSS MB", |row| scaled(row, "rss_bytes", 1e-6)),
     column("inversions", |row| figure(row, "inversions")),
     column("reordered", |row| {
@@ -79,6 +93,11 @@ pub(crate) fn print(rows: &[Row]) {
             of_workload[0].setting.workload.latency(),
         );
         print_table(of_workload);
+        if of_workload.iter().any(|row| !row.ratios.is_empty()) {
+            println!(
+                "  ours/it: how many times as much as the peer Fencepost has of what stands to the left; median over the rounds."
+            );
+        }
         print_remarks(of_workload);
         print_troubles(of_workload);
     }
@@ -184,6 +203,16 @@ fn figure(row: &Row, name: &str) -> String {
     scaled(row, name, 1.0)
 }
 
+/// How many times what stands to its left Fencepost has.
+fn ratio(row: &Row, name: &str) -> String {
+    match row.ratios.get(name) {
+        Some(_) if row.peer == PeerName::Fencepost => "1".to_owned(),
+        Some(ratio) if *ratio >= 100.0 => format!("{ratio:.0}"),
+        Some(ratio) => format!("{ratio:.2}"),
+        None => String::new(),
+    }
+}
+
 fn percent(row: &Row, name: &str) -> &'static str {
     if row.median.contains_key(name) {
         " %"
@@ -236,8 +265,7 @@ fn group(number: i64) -> String {
 mod tests {
     use super::*;
     use crate::load::options::Options;
-    use crate::load::peers::PeerName;
-    use crate::load::sample::{Figures, histogram};
+    use crate::load::sample::Figures;
     use crate::load::workloads::{Setting, Waiting};
     use clap::Parser;
     use std::time::Duration;
@@ -253,26 +281,20 @@ mod tests {
     }
 
     pub(super) fn row() -> Row {
-        let figures = |ops_per_s: f64| Figures::from([("ops_per_s", ops_per_s), ("p50_us", 12.5)]);
-        Row {
-            peer: PeerName::RedisFenced,
-            version: "7.0.15".to_owned(),
-            setting: Setting {
-                workload: Workload::HotKey,
-                connections: 50,
-                pipeline: 0,
-                contenders: 200,
-                waiting: Waiting::Retry { ms: 10 },
-                work: Duration::ZERO,
-                keys: 1,
-            },
-            median: figures(12_345.0),
-            least: figures(12_000.0),
-            most: figures(13_000.0),
-            rounds: 3,
-            latency: histogram(),
-            bounded_by: Some("sleep".to_owned()),
-        }
+        let setting = Setting {
+            workload: Workload::HotKey,
+            connections: 50,
+            pipeline: 0,
+            contenders: 200,
+            waiting: Waiting::Retry { ms: 10 },
+            work: Duration::ZERO,
+            keys: 1,
+        };
+        let figures = Figures::from([("ops_per_s", 12_345.0), ("p50_us", 12.5)]);
+        let mut row = Row::once(PeerName::RedisFenced, setting, figures);
+        row.least.insert("ops_per_s", 12_000.0);
+        row.most.insert("ops_per_s", 13_000.0);
+        row
     }
 
     #[test]

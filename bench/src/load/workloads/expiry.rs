@@ -6,6 +6,7 @@
 //! a probe takes and gives back other keys at a steady rate, and its latency then is compared with its latency before,
 //! when everything is held and nothing runs out.
 //!
+//! The holders read what they are told, as real ones do: a server that says whose lease has ended has a lot to say.
 //! Where a peer has no line, those who wait try again after a pause, and there are fewer of them.
 //! Leaves out: what happens when the locks are renewed instead.
 
@@ -61,17 +62,20 @@ struct Burst {
     is_over: bool,
 }
 
-/// The last link is the probe's alone; those who wait share the others.
-const LINKS: u32 = SESSIONS + 1;
+/// Links of those who hold, of those who wait, and the probe's own.
+const LINKS: u32 = 2 * SESSIONS + 1;
 const PROBE_LANE: u32 = LINKS - 1;
 
-fn lane_of_waiter(index: usize) -> u32 {
-    let index = index as u32;
+fn lane_of_holder(index: u32) -> u32 {
     index / SESSIONS * LINKS + index % SESSIONS
 }
 
+fn lane_of_waiter(index: u32) -> u32 {
+    lane_of_holder(index) + SESSIONS
+}
+
 fn waiter_of_lane(lane: u32) -> usize {
-    (lane / LINKS * SESSIONS + lane % LINKS) as usize
+    (lane / LINKS * SESSIONS + lane % LINKS - SESSIONS) as usize
 }
 
 impl Burst {
@@ -146,7 +150,7 @@ impl<S: Speaker> Script<S> for Burst {
 
 pub(super) fn run<S: Speaker>(
     measurement: &Measurement<'_>,
-    mut speaker: impl FnMut() -> S,
+    speaker: impl FnMut() -> S,
 ) -> Result<Sample, String> {
     let Measurement {
         peer,
@@ -154,37 +158,38 @@ pub(super) fn run<S: Speaker>(
         setting,
         addresses,
     } = measurement;
-    let connecting = |error| format!("connecting: {error}");
-    let lanes = SESSIONS * PIPELINE;
-    let mut holders = Generator::connect(addresses, SESSIONS as usize, lanes, &mut speaker)
-        .map_err(connecting)?;
+    let rows = PIPELINE.max(setting.contenders.div_ceil(SESSIONS));
+    let links = LINKS as usize;
+    let mut generator = Generator::connect(addresses, links, rows * LINKS, speaker)
+        .map_err(|error| format!("connecting: {error}"))?;
+    let holders: Vec<u32> = (0..SESSIONS * PIPELINE).map(lane_of_holder).collect();
     let waiters = u64::from(setting.contenders);
     let keys = setting.keys.max(2 * waiters);
     let before = peer.usage();
 
     // How long will it take? A hundredth of the keys tells; they are gone at once.
     let trial = (keys / 100).max(1_000);
-    let begun = holders.now();
+    let begun = generator.now();
     fill(
-        &mut holders,
-        lanes,
+        &mut generator,
+        &holders,
         TRIAL_KEYS..TRIAL_KEYS + trial,
         |_, _| 1,
     )?;
-    let trial_ns = holders.now() - begun;
+    let trial_ns = generator.now() - begun;
     let fill_ns = (trial_ns as f64 * keys as f64 / trial as f64 * 1.5) as u64;
     let spread_ns = options.spread.as_nanos() as u64;
     let idle_ns = (spread_ns as f64 * IDLE_SHARE) as u64;
     let margin_ns = (spread_ns as f64 * MARGIN_SHARE) as u64 + FILL_EXTRA_NS;
-    let first_end = holders.now() + fill_ns + idle_ns + margin_ns;
+    let first_end = generator.now() + fill_ns + idle_ns + margin_ns;
 
     let mut random = Random::new(options.seed);
-    let begun = holders.now();
-    fill(&mut holders, lanes, waiters..keys, |_, now| {
+    let begun = generator.now();
+    fill(&mut generator, &holders, waiters..keys, |_, now| {
         let ends = first_end + random.below(spread_ns);
         (ends.saturating_sub(now) / 1_000_000).max(1) as u32
     })?;
-    let fill_s = (holders.now() - begun) as f64 / 1e9;
+    let fill_s = (generator.now() - begun) as f64 / 1e9;
     let mut figures = Figures::new();
     figures.insert("fill_per_s", (keys - waiters) as f64 / fill_s);
     let filled = peer.usage();
@@ -196,22 +201,13 @@ pub(super) fn run<S: Speaker>(
     // The keys that somebody waits for, one request at a time: their ends must be known well.
     let mut awaited = Vec::with_capacity(waiters as usize);
     let mut random = Random::new(options.seed ^ 1);
-    fill(&mut holders, 1, 0..waiters, |number, now| {
+    fill(&mut generator, &holders[..1], 0..waiters, |number, now| {
         let at = first_end + random.below(spread_ns);
         let ttl_ms = (at.saturating_sub(now) / 1_000_000).max(1);
         let ends = now + ttl_ms * 1_000_000;
         awaited.push(Awaited { number, ends });
         ttl_ms as u32
     })?;
-    // From here on the clock of another generator counts.
-    let lane_count = LINKS * u32::try_from(waiters.div_ceil(u64::from(SESSIONS))).unwrap_or(1);
-    let mut generator = Generator::connect(addresses, LINKS as usize, lane_count, &mut speaker)
-        .map_err(connecting)?;
-    let offset = holders.now() - generator.now();
-    for awaited in &mut awaited {
-        awaited.ends -= offset;
-    }
-    let first_end = first_end - offset;
     let start = generator.now();
     let mut script = Burst {
         retry_ns: match setting.waiting {
@@ -225,7 +221,7 @@ pub(super) fn run<S: Speaker>(
         ttl_ms: options.ttl_ms(),
         random: Random::new(options.seed),
         lags: histogram(),
-        missing: waiters as u32,
+        missing: setting.contenders,
         probe_pace: Pace::new(Some(PROBES_PER_S), start),
         probe_number: 0,
         probe_since: start,
@@ -234,7 +230,7 @@ pub(super) fn run<S: Speaker>(
         is_over: false,
         awaited,
     };
-    for index in 0..waiters as usize {
+    for index in 0..setting.contenders {
         generator.later(lane_of_waiter(index), start);
     }
     generator.later(PROBE_LANE, start);
@@ -286,11 +282,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probe_has_its_link_for_itself() {
+    fn everybody_has_links_of_their_own() {
         for index in 0..1_000 {
-            let lane = lane_of_waiter(index);
-            assert_ne!(lane % LINKS, PROBE_LANE % LINKS);
-            assert_eq!(waiter_of_lane(lane), index);
+            let (holder, waiter) = (lane_of_holder(index), lane_of_waiter(index));
+            assert!(holder % LINKS < SESSIONS);
+            assert!((SESSIONS..2 * SESSIONS).contains(&(waiter % LINKS)));
+            assert_eq!(waiter_of_lane(waiter), index as usize);
         }
+        assert_eq!(PROBE_LANE % LINKS, 2 * SESSIONS);
     }
 }

@@ -1,7 +1,7 @@
 //! Takes many locks and keeps them: how `--expiry` and `--renew` begin.
 //!
-//! Lane `n` of `L` takes the keys `n`, `n + L`, `n + 2 L`, ... with one request under way, and holds them all. So who owns a key
-//! follows from its number, and nothing has to be kept per key.
+//! The `n`th of `L` lanes takes the keys `n`, `n + L`, `n + 2 L`, ... with one request under way, and holds them all. So who owns a
+//! key follows from its number, and nothing has to be kept per key.
 
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::speaker::{Answer, Ask, Speaker};
@@ -20,7 +20,7 @@ struct Fill<F> {
     /// The next key of each lane.
     next: Vec<u64>,
     end: u64,
-    lane_count: u64,
+    step: u64,
     missing: u64,
     errors: u64,
 }
@@ -31,7 +31,7 @@ impl<S: Speaker, F: Lease> Script<S> for Fill<F> {
         if number >= self.end {
             return;
         }
-        self.next[lane as usize] += self.lane_count;
+        self.next[lane as usize] += self.step;
         let ttl_ms = (self.lease)(number, now);
         port.acquire(
             lane,
@@ -61,25 +61,27 @@ impl<S: Speaker, F: Lease> Script<S> for Fill<F> {
     }
 }
 
-/// Takes the locks `keys` on all lanes of the generator.
+/// Takes the locks `keys`, on these lanes of the generator.
 pub(super) fn fill<S: Speaker>(
     generator: &mut Generator<S>,
-    lane_count: u32,
+    lanes: &[u32],
     keys: std::ops::Range<u64>,
     lease: impl Lease,
 ) -> Result<(), String> {
+    let last = lanes.iter().max().map_or(0, |&lane| lane as usize);
     let mut script = Fill {
         lease,
-        next: (0..u64::from(lane_count))
-            .map(|lane| keys.start + lane)
-            .collect(),
+        next: vec![keys.end; last + 1],
         end: keys.end,
-        lane_count: lane_count.into(),
+        step: lanes.len() as u64,
         missing: keys.end - keys.start,
         errors: 0,
     };
+    for (key, &lane) in (keys.start..).zip(lanes) {
+        script.next[lane as usize] = key;
+    }
     let start = generator.now();
-    for lane in 0..lane_count {
+    for &lane in lanes {
         generator.later(lane, start);
     }
     generator.run(&mut script, start + FILL.as_nanos() as u64)?;
@@ -91,9 +93,4 @@ pub(super) fn fill<S: Speaker>(
             FILL.as_secs()
         )),
     }
-}
-
-/// Which lane holds a key.
-pub(super) fn lane_of(number: u64, start: u64, lane_count: u32) -> u32 {
-    ((number - start) % u64::from(lane_count)) as u32
 }
