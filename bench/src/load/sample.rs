@@ -50,6 +50,7 @@ pub(crate) const LATENCY: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p999_us", 
 pub(crate) struct Meter {
     peer: Option<Usage>,
     own: Duration,
+    machine: Machine,
     begun: Instant,
 }
 
@@ -59,6 +60,7 @@ impl Meter {
         Meter {
             peer: peer.usage(),
             own: own_cpu(),
+            machine: Machine::now(),
             begun: Instant::now(),
         }
     }
@@ -79,7 +81,59 @@ impl Meter {
             figures.insert("cpu_us_per_op", per_op(cpu));
             figures.insert("server_cpu_cores", cpu / seconds);
             figures.insert("rss_bytes", after.resident_bytes as f64);
+            // Whatever is left was used by somebody who has no part in this, and disturbed it.
+            let machine = Machine::now();
+            let busy = (machine.busy - self.machine.busy) / seconds;
+            let others = busy - (cpu + own) / seconds;
+            figures.insert("others_cpu_cores", others.max(0.0));
+            let stolen = (machine.stolen - self.machine.stolen) / seconds;
+            figures.insert("stolen_cpu_cores", stolen);
         }
+    }
+}
+
+/// Processor time of the whole machine so far, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Machine {
+    busy: f64,
+    /// Taken by the host for other machines.
+    stolen: f64,
+}
+
+impl Machine {
+    fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat");
+        stat.ok()
+            .and_then(|stat| Machine::read(&stat, rustix::param::clock_ticks_per_second()))
+            .unwrap_or_default()
+    }
+
+    /// Reads the first line of /proc/stat.
+    fn read(stat: &str, ticks_per_s: u64) -> Option<Self> {
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?;
+        let ticks: Vec<u64> = fields
+            .split_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        let &[
+            user,
+            nice,
+            system,
+            _idle,
+            _waiting,
+            interrupts,
+            soft_interrupts,
+            stolen,
+            ..,
+        ] = &ticks[..]
+        else {
+            return None;
+        };
+        let seconds = |ticks: u64| ticks as f64 / ticks_per_s as f64;
+        Some(Machine {
+            busy: seconds(user + nice + system + interrupts + soft_interrupts),
+            stolen: seconds(stolen),
+        })
     }
 }
 
@@ -108,6 +162,14 @@ mod tests {
             let off = (figures[name] - expected).abs() / expected;
             assert!(off < 0.002, "{name}: {}", figures[name]);
         }
+    }
+
+    #[test]
+    fn the_machines_time_is_busy_or_stolen() {
+        let stat = "cpu  100 20 30 9999 8888 4 6 50 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n";
+        let (busy, stolen) = (1.6, 0.5);
+        assert_eq!(Machine::read(stat, 100), Some(Machine { busy, stolen }));
+        assert_eq!(Machine::read("cpu  1 2 3", 100), None);
     }
 
     #[test]

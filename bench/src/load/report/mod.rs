@@ -10,6 +10,9 @@ use super::peers::PeerName;
 use super::rounds::Row;
 use super::workloads::Workload;
 
+/// What others may use of the processors before it is worth a word: the kernel's own threads need a little.
+const DISTURBED_CORES: f64 = 0.1;
+
 /// A column: its heading, and what stands in it.
 struct Column {
     heading: &'static str,
@@ -100,6 +103,7 @@ pub(crate) fn print(rows: &[Row]) {
         }
         print_remarks(of_workload);
         print_troubles(of_workload);
+        print_disturbance(of_workload);
     }
 }
 
@@ -131,6 +135,20 @@ fn print_remarks(rows: &[Row]) {
             row.cycles_per_s() / bound,
             group(bound as i64),
             row.bounded_by.as_deref().unwrap_or_default(),
+        );
+    }
+}
+
+/// Who else wanted the processors meanwhile, if anybody did.
+fn print_disturbance(rows: &[Row]) {
+    let most = |name| {
+        let values = rows.iter().filter_map(|row| row.median.get(name).copied());
+        values.fold(0.0, f64::max)
+    };
+    let (others, stolen) = (most("others_cpu_cores"), most("stolen_cpu_cores"));
+    if others > DISTURBED_CORES || stolen > DISTURBED_CORES {
+        println!(
+            "  DISTURBED: other programs used up to {others:.2} cores meanwhile, and the host of this machine took up to {stolen:.2}."
         );
     }
 }
