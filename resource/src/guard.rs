@@ -6,11 +6,12 @@
 use crate::ledger::{Bounds, Seen, WhenFull};
 use crate::limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, WRITES_DEFAULT};
 use crate::refusal::{JournalError, Policy, Refusal};
-use crate::register::{Register, Settings};
+use crate::register::{Admitted, Register, Settings};
 use protocol::Fence;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Remembers per key the highest fence it has let through, and refuses those that run backwards.
 ///
@@ -61,6 +62,19 @@ pub struct FenceGuard {
 struct Shared {
     register: Register<()>,
     policy: Policy,
+    accepted: AtomicU64,
+    stale: AtomicU64,
+}
+
+/// What a guard has decided so far, for a page of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Writes that were let through.
+    pub accepted: u64,
+    /// Writes that were refused because their fence ran backwards. Each is a holder that did not know it had lost its lock:
+    /// worth a look, and a longer lease.
+    pub stale: u64,
 }
 
 impl FenceGuard {
@@ -94,10 +108,13 @@ impl FenceGuard {
         W: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
-        let Shared { register, policy } = &*self.shared;
-        let admitted = register
-            .admit(key.as_ref(), fence, (), Some(*policy))
-            .await?;
+        let policy = Some(self.shared.policy);
+        let admitted = self
+            .shared
+            .register
+            .admit(key.as_ref(), fence, (), policy)
+            .await;
+        let admitted = self.shared.count(admitted)?;
         let task = tokio::spawn(async move {
             // Moved in, and dropped with the task: nobody else writes the key before that.
             let _turn = admitted.turn;
@@ -134,8 +151,12 @@ impl FenceGuard {
         fence: Fence,
         write: impl FnOnce() -> T,
     ) -> Result<T, Refusal> {
-        let Shared { register, policy } = &*self.shared;
-        let admitted = register.admit_blocking(key.as_ref(), fence, (), Some(*policy))?;
+        let policy = Some(self.shared.policy);
+        let admitted = self
+            .shared
+            .register
+            .admit_blocking(key.as_ref(), fence, (), policy);
+        let admitted = self.shared.count(admitted)?;
         let value = write();
         drop(admitted);
         Ok(value)
@@ -156,9 +177,29 @@ impl FenceGuard {
         self.shared.register.writes()
     }
 
+    /// What it has decided so far.
+    pub fn counts(&self) -> Counts {
+        // They publish nothing: numbers for people.
+        Counts {
+            accepted: self.shared.accepted.load(Relaxed),
+            stale: self.shared.stale.load(Relaxed),
+        }
+    }
+
     /// Which fences it refuses.
     pub fn policy(&self) -> Policy {
         self.shared.policy
+    }
+}
+
+impl Shared {
+    fn count(&self, admitted: Result<Admitted, Refusal>) -> Result<Admitted, Refusal> {
+        match &admitted {
+            Ok(_) => self.accepted.fetch_add(1, Relaxed),
+            Err(Refusal::Stale(_)) => self.stale.fetch_add(1, Relaxed),
+            Err(_) => 0,
+        };
+        admitted
     }
 }
 
@@ -237,7 +278,8 @@ impl Builder {
     }
 
     /// A guard whose fences are in a log in `dir`, which is made if need be. Each is on the disk before its write begins.
-    /// One process at a time.
+    /// One process at a time. Writes to different keys share a sync; the log is rewritten by the thread that
+    /// appends to it, which then keeps writes waiting for as long as it takes to write all keys down once.
     ///
     /// # Errors
     /// The log cannot be opened, or is damaged in a way that a crash does not explain.
@@ -248,7 +290,12 @@ impl Builder {
     fn over(&self, register: Register<()>) -> FenceGuard {
         let policy = self.policy;
         FenceGuard {
-            shared: Arc::new(Shared { register, policy }),
+            shared: Arc::new(Shared {
+                register,
+                policy,
+                accepted: AtomicU64::new(0),
+                stale: AtomicU64::new(0),
+            }),
         }
     }
 }

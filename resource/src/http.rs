@@ -10,6 +10,8 @@
 //! | `GET /metrics`                     | for Prometheus                                                            |
 //! | `GET /healthz`                     | 200                                                                       |
 //!
+//! Where fences are not enforced, a write needs one all the same: without it nobody could tell that it ran backwards.
+//!
 //! A key is the rest of the path, percent-decoded, slashes included. Bytes that are not UTF-8 stand in JSON as text with
 //! replacement characters, and beside it in hex (`value_hex`), which is then what counts.
 //!
@@ -125,7 +127,7 @@ async fn write(service: &Service, key: &[u8], request: Request) -> Response {
             return json(StatusCode::REQUEST_TIMEOUT, &Complaint::new(complaint));
         }
     };
-    let outcome = service.store.put(key, fence, value).await;
+    let outcome = service.store.put(key, fence, &value).await;
     service.metrics.count(&outcome);
     if let Err(refusal) = outcome {
         return refused(&refusal);

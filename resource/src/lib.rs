@@ -39,7 +39,7 @@ mod store;
 mod token;
 mod turns;
 
-pub use guard::{Builder, FenceGuard};
+pub use guard::{Builder, Counts, FenceGuard};
 pub use layer::{FenceLayer, FenceService};
 pub use ledger::Seen;
 pub use limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, LAYER_BODY_BYTES_DEFAULT, WRITES_DEFAULT};

@@ -108,13 +108,15 @@ impl Store {
     ///
     /// # Errors
     /// Nothing was written. [`Refusal::Stale`] is the one to expect.
-    pub async fn put(&self, key: &[u8], fence: Fence, value: Bytes) -> Result<Written, Refusal> {
+    pub async fn put(&self, key: &[u8], fence: Fence, value: &[u8]) -> Result<Written, Refusal> {
         if value.len() > VALUE_BYTES_CAP {
             // What the log could not read back must not get into it.
             return Err(Refusal::Full(Full::Bytes {
                 bytes_max: VALUE_BYTES_CAP as u64,
             }));
         }
+        // What came over a socket may be a corner of a far larger buffer, and would keep all of it.
+        let value = Bytes::copy_from_slice(value);
         let policy = match self.enforcement {
             Enforcement::On(policy) => Some(policy),
             Enforcement::Off => None,

@@ -9,6 +9,7 @@ use crate::ledger::{Bounds, Ledger, Value, WhenFull};
 use crate::refusal::JournalError;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use proptest::prelude::*;
 use protocol::Fence;
 use std::fs;
 use std::path::Path;
@@ -235,6 +236,20 @@ fn a_directory_has_one_user_and_one_kind() {
     let disk = Dir::open(dir.path()).unwrap().unwrap();
     let other = LogFile::open::<()>(disk, bounds(2));
     assert!(matches!(other.err(), Some(JournalError::OtherKind { .. })));
+}
+
+proptest! {
+    /// Whatever a body says, it is replayed or refused, and takes no more memory than it has bytes.
+    #[test]
+    fn no_body_is_too_strange(mut body in prop::collection::vec(any::<u8>(), 0..200), tag in 0_u8..4) {
+        if let Some(first) = body.first_mut() {
+            *first = tag;
+        }
+        let mut ledger = Ledger::<Bytes>::new(bounds(2), [1; 16]);
+        let _ = frame::replay(&body, &mut ledger);
+        let _ = frame::split(&body, &[1; 16]);
+        prop_assert!(ledger.keys() <= 2);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! Why that is safe: each cell of a forgotten key was raised to its fence and cells never fall, so the lowest of them is
 //! at or above that fence. Other keys can only have raised it further. Why it is useful: a key is refused wrongly only if
 //! forgotten keys with higher fences hit it in every row. With n forgotten keys that happens to about
-//! (1 - e^(-n / CELLS))^ROWS of the others: 4 in 10 000 at n = 10 000, a third at n = 100 000, and then nearly all.
+//! (1 - e^(-n / CELLS))^ROWS of the others: 4 in 10 000 at n = 10 000, 4 in 10 at n = 100 000, and then nearly all.
 //!
 //! The hash is keyed with a random seed, so nobody can choose keys that meet, and it is stable: the cells are in the log.
 

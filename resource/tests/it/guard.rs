@@ -94,6 +94,11 @@ fn crowd_of_threads(guard: FenceGuard) {
     });
     resource.check(guard.policy(), accepted);
     assert_eq!(guard.writes(), 0);
+    let counts = guard.counts();
+    assert_eq!(
+        counts.accepted + counts.stale,
+        2 * (WRITERS * WRITES) as u64
+    );
 }
 
 async fn crowd_of_tasks(guard: FenceGuard) {
@@ -250,6 +255,13 @@ async fn a_write_that_panics_has_used_its_fence_and_frees_the_key() {
     );
     guard.write("k", fence(3), || async {}).await.unwrap();
     assert_eq!(guard.writes(), 0);
+}
+
+#[tokio::test]
+#[should_panic(expected = "Cannot block the current thread")]
+async fn blocking_where_tasks_run_is_a_mistake_that_shows_at_once() {
+    let guard = FenceGuard::builder().in_memory();
+    let _ = guard.write_blocking("k", fence(1), || ());
 }
 
 #[test]
