@@ -140,7 +140,7 @@ mod tests {
         let other = turns.enter(b"b").unwrap().wait().await;
         let mut second = std::pin::pin!(turns.enter(b"a").unwrap().wait());
         assert!(
-            futures_poll(second.as_mut()).await.is_none(),
+            polled(second.as_mut()).await.is_none(),
             "the key is being written"
         );
         assert!(matches!(
@@ -160,9 +160,14 @@ mod tests {
         let first = turns.enter(b"a").unwrap().wait().await;
         {
             let mut waiting = Box::pin(turns.enter(b"a").unwrap().wait());
-            assert!(futures_poll(waiting.as_mut()).await.is_none());
+            assert!(polled(waiting.as_mut()).await.is_none());
         }
         assert_eq!(turns.writes(), 1);
+        {
+            let mut waiting = Box::pin(turns.enter(b"a").unwrap().wait());
+            let is_let_in = polled(waiting.as_mut()).await.is_some();
+            assert!(!is_let_in, "it leaves the lock to those who still use it");
+        }
         drop(first);
         assert_eq!(turns.writes(), 0);
     }
@@ -177,7 +182,7 @@ mod tests {
     }
 
     /// Polls once.
-    async fn futures_poll<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    async fn polled<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
         std::future::poll_fn(|context| {
             std::task::Poll::Ready(match future.as_mut().poll(context) {
                 std::task::Poll::Ready(value) => Some(value),

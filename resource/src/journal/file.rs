@@ -219,7 +219,7 @@ fn read<F: DiskFile, V: Value>(
         end.bytes += (FRAME_HEAD_BYTES + body.len()) as u64;
     }
     if end.bytes < file_bytes {
-        // Cut off before anything is appended: a whole frame behind what is left of a torn one would look like damage.
+        // What is appended next may be shorter; nothing of this one shall be left behind it.
         file.shorten(end.bytes).map_err(blame("shorten", &path))?;
         file.sync().map_err(blame("sync", &path))?;
     }
