@@ -5,6 +5,9 @@ use crash_tests::driver::{self, Outcome, Plan};
 use crash_tests::{Program, story};
 use std::sync::Mutex;
 
+/// How often the checker may overlook what it should find before that is a fault.
+const RUNS_MAX: usize = 8;
+
 /// One run at a time: each has a server and a dozen tasks of its own, and the machine may be small.
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -57,8 +60,12 @@ fn fences_rise_over_every_kill_without_a_grace_period() {
 
 #[test]
 fn a_server_that_forgets_its_leases_is_found_out() {
-    // It keeps nothing, and is held to what one that keeps everything promises.
-    let outcome = run(Mode::None, 4);
-    let (_, violations) = checker::check(&outcome.history, Mode::Lease);
-    assert!(!violations.is_empty());
+    // It keeps nothing, and is held to what one that keeps everything promises. Whether a run happens to show it is a matter
+    // of moments, so there are several.
+    let is_found_out = (0..RUNS_MAX).any(|_| {
+        let outcome = run(Mode::None, 4);
+        let (_, violations) = checker::check(&outcome.history, Mode::Lease);
+        !violations.is_empty()
+    });
+    assert!(is_found_out);
 }
