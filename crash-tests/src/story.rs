@@ -12,18 +12,27 @@ pub fn tell(history: &History, violation: &Violation) -> String {
     let (key, from, to) = violation.place();
     let around = from.saturating_sub(MARGIN_US)..to + MARGIN_US;
     let mut lines: Vec<(Time, String)> = Vec::new();
-    let mut add = |time: Time, line: String| {
-        if around.contains(&time) {
-            lines.push((time, line));
-        }
-    };
+    let mut add = |time: Time, line: String| lines.push((time, line));
     for life in &history.lives {
-        if let Some(ready) = life.ready {
+        if let Some(ready) = life.ready.filter(|ready| around.contains(ready)) {
             add(ready, "the server is ready".to_owned());
         }
-        add(life.ended, format!("the server is {:?}", life.end));
+        if around.contains(&life.ended) {
+            add(life.ended, format!("the server is {:?}", life.end));
+        }
     }
     for grant in history.grants.iter().filter(|grant| &grant.key == key) {
+        // Whatever reaches into that time is told from its beginning.
+        let last = match grant.end {
+            End::Open => None,
+            End::Released { answered, .. } => Some(answered),
+            End::Abandoned { begun } => Some(begun),
+            End::Lost { at, .. } => Some(at),
+        };
+        let last = last.max(grant.promises.iter().max().copied());
+        if last < Some(around.start) || grant.begun > around.end {
+            continue;
+        }
         let name = format!("{} ({})", grant.fence, grant.holder);
         let sort = if grant.is_shared { ", shared" } else { "" };
         let ttl_ms = grant.ttl_us / 1_000;
@@ -49,9 +58,15 @@ pub fn tell(history: &History, violation: &Violation) -> String {
         }
     }
     for sighting in history.sightings.iter().filter(|it| &it.key == key) {
-        let asked = At(sighting.begun);
-        let line = format!("{}: named as holder, asked at {asked}", sighting.fence);
-        add(sighting.answered, line);
+        if around.contains(&sighting.answered) {
+            let asked = At(sighting.begun);
+            let sort = if sighting.is_shared { ", shared" } else { "" };
+            let line = format!(
+                "{}: named as holder{sort}, asked at {asked}",
+                sighting.fence
+            );
+            add(sighting.answered, line);
+        }
     }
     for probe in history.probes.iter().filter(|probe| &probe.key == key) {
         let answer = if probe.is_accepted { "yes" } else { "no" };
