@@ -229,7 +229,7 @@ impl Default for Builder {
                 bounds: Bounds {
                     keys_max: KEYS_DEFAULT,
                     bytes_max: u64::MAX,
-                    when_full: WhenFull::Forget,
+                    when_full: WhenFull::default(),
                 },
                 writes_max: WRITES_DEFAULT,
                 compact_bytes_min: COMPACT_BYTES_DEFAULT,
@@ -245,17 +245,27 @@ impl Builder {
         self
     }
 
-    /// How many keys to remember exactly, at least 1; without this, [`KEYS_DEFAULT`]. A key takes about 150 bytes and its
-    /// own length.
+    /// How many keys to remember exactly, at least 1; without this, [`KEYS_DEFAULT`]. A key takes about 120 bytes and its
+    /// own length. Choose it so that all keys fit that may still see a late write.
     ///
-    /// Beyond, the key that was written longest ago is forgotten. Its fence lives on in a floor, of which there is a fixed
-    /// number and which keys share: a key that is not remembered is refused unless it comes with a fence above its floor.
-    /// So nothing gets through that would have been refused before. The price is paid by keys that are new, or forgotten,
-    /// and come with a fence below one that an unrelated forgotten key left behind: they are refused until the lock server
-    /// counts past it. This becomes frequent when some 100 000 keys have been forgotten. Where fences rise over all keys
-    /// together (as etcd's revisions do) it hardly ever happens. Choose the number so that keys in use fit.
+    /// Beyond, unless [`when_full`](Self::when_full) says otherwise, the key that was written longest ago is forgotten. Its
+    /// fence lives on in floors, of which there is a fixed number and which keys share: a key that is not remembered is
+    /// refused unless it comes with a fence above its floor. So nothing gets through that would have been refused before.
+    ///
+    /// The price is paid by keys that are new, or forgotten, and come with a fence not above the one that an unrelated
+    /// forgotten key left behind ([`Stale::is_floor`](crate::Stale::is_floor)): they are refused until the lock server counts
+    /// past it. That happens to 4 in 10 000 of them when 10 000 keys have been forgotten, to 4 in 10 after 100 000, and then
+    /// to nearly all. How much it hurts depends on the lock server. Where fences rise over all keys together, as etcd's
+    /// revisions do, new keys lie above old floors, and it hardly ever happens. Where every key counts for itself, and most
+    /// keys are used once and never again, it does: then refuse new keys, or keep the fence with the data (`postgres.rs`).
     pub fn keys_max(mut self, keys_max: usize) -> Self {
         self.settings.bounds.keys_max = keys_max.max(1);
+        self
+    }
+
+    /// What to do about a new key beyond [`keys_max`](Self::keys_max). Without this, [`WhenFull::Forget`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.settings.bounds.when_full = when_full;
         self
     }
 

@@ -155,6 +155,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Response {
                 error: "stale fencing token",
                 seen: stale.seen.get(),
                 got: stale.got.get(),
+                is_floor: stale.is_floor,
             };
             return json(StatusCode::CONFLICT, &conflict);
         }
@@ -170,6 +171,9 @@ struct Conflict {
     error: &'static str,
     seen: u64,
     got: u64,
+    /// Only said where it is so, which is never the case in the service itself: a store forgets nothing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_floor: bool,
 }
 
 #[derive(Serialize)]

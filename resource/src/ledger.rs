@@ -57,10 +57,14 @@ impl Value for Bytes {
     }
 }
 
-/// What to do about a new key when there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenFull {
+/// What to do about a new key when there is no room. Both are safe; they differ in who is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Forget the key that was written longest ago, and raise the floor it stood on. Some keys that are not remembered are
+    /// then refused as stale though they are not.
+    #[default]
     Forget,
+    /// Take no new keys: [`Refusal::Full`](crate::Refusal::Full). Those that are known go on as before.
     Refuse,
 }
 

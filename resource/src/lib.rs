@@ -41,7 +41,7 @@ mod turns;
 
 pub use guard::{Builder, Counts, FenceGuard};
 pub use layer::{FenceLayer, FenceService};
-pub use ledger::Seen;
+pub use ledger::{Seen, WhenFull};
 pub use limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, LAYER_BODY_BYTES_DEFAULT, WRITES_DEFAULT};
 pub use protocol::Fence;
 pub use refusal::{Full, JournalError, Policy, Refusal, Stale};

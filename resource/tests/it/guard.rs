@@ -1,7 +1,7 @@
 //! The guard's promises, with many writers at once.
 
 use crate::support::{in_time, until};
-use resource::{Fence, FenceGuard, Policy, Refusal, Seen};
+use resource::{Fence, FenceGuard, Full, Policy, Refusal, Seen, WhenFull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -255,6 +255,34 @@ async fn a_write_that_panics_has_used_its_fence_and_frees_the_key() {
     );
     guard.write("k", fence(3), || async {}).await.unwrap();
     assert_eq!(guard.writes(), 0);
+}
+
+#[test]
+fn a_guard_that_may_not_forget_takes_no_new_keys() {
+    let dir = TempDir::new().unwrap();
+    let open = || {
+        FenceGuard::builder()
+            .keys_max(2)
+            .when_full(WhenFull::Refuse)
+            .open(dir.path())
+            .unwrap()
+    };
+    let guard = open();
+    guard.write_blocking("a", fence(9), || ()).unwrap();
+    guard.write_blocking("b", fence(1), || ()).unwrap();
+    let full = guard.write_blocking("c", fence(1), || ());
+    assert!(
+        matches!(full, Err(Refusal::Full(Full::Keys { keys_max: 2 }))),
+        "{full:?}"
+    );
+    guard.write_blocking("b", fence(2), || ()).unwrap();
+    drop(guard);
+    let guard = open();
+    assert!(matches!(
+        guard.write_blocking("c", fence(1), || ()),
+        Err(Refusal::Full(_))
+    ));
+    assert_eq!(guard.seen("a"), Seen::Fence(fence(9)));
 }
 
 #[tokio::test]

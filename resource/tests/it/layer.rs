@@ -156,6 +156,18 @@ async fn a_body_that_is_too_long_uses_no_fence() {
 }
 
 #[tokio::test]
+async fn a_forgotten_key_says_that_it_is_its_floor_that_refuses() {
+    let seats = Arc::new(Seats::default());
+    let guard = FenceGuard::builder().keys_max(1).in_memory();
+    let service = Running::start(routes(&seats).layer(FenceLayer::new(guard))).await;
+    let at = service.address;
+    assert_eq!(put(at, "/seats/1", 7, b"Ann").await.status, 200);
+    assert_eq!(put(at, "/seats/2", 1, b"Bob").await.status, 200);
+    let refused = json!({"error": "stale fencing token", "seen": 7, "got": 7, "is_floor": true});
+    assert_eq!(put(at, "/seats/1", 7, b"Ann").await.json(), refused);
+}
+
+#[tokio::test]
 async fn keys_can_be_wider_than_paths() {
     let seats = Arc::new(Seats::default());
     let layer = FenceLayer::new(FenceGuard::builder().in_memory()).key_of(|head| {
