@@ -3,6 +3,7 @@
 
 mod figures;
 mod load;
+mod restart;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ struct Arguments {
 enum Command {
     /// The figures of the lock engine: memory, growth, expiry, random keys, hot key.
     Engine(figures::Arguments),
+    /// Start a server with ten million leases again, after a clean stop and after a kill.
+    Restart(restart::Arguments),
     /// A peer that is part of this program, in a process of its own.
     #[command(hide = true)]
     Serve { name: String, directory: PathBuf },
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     match arguments.command {
         None => load::run(arguments.load),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
+        Some(Command::Restart(arguments)) => restart::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),
         Some(Command::Guard { command }) => {
             eprintln!("bench: {}", load::peers::child::guard(&command));

@@ -45,6 +45,12 @@ impl Program {
     }
 }
 
+/// How much log there is between two snapshots of the child process.
+const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
+
+/// So little that some kills hit a snapshot that is being written.
+const SNAPSHOT_LOG_BYTES: &str = "16384";
+
 /// Runs the server with the settings in the environment, until a signal or the end of standard input ends it. For the child
 /// process.
 pub fn serve() -> ExitCode {
@@ -67,6 +73,10 @@ pub fn serve() -> ExitCode {
     };
     loaded.config.start_logging();
     let mut builder = server::Server::builder().config(loaded.config.clone());
+    let snapshot_every = std::env::var(SNAPSHOT_EVERY).ok();
+    if let Some(log_bytes) = snapshot_every.and_then(|bytes| bytes.parse().ok()) {
+        builder = builder.snapshot_every(log_bytes);
+    }
     let failure = std::env::var(disk::VARIABLE).ok();
     if let Some(failure) = failure.as_deref().and_then(disk::Failure::parse) {
         match disk::FailingDisk::new(&loaded.config.data_dir, failure) {
@@ -110,7 +120,8 @@ impl Site {
             .env("FENCEPOST_HTTP", "off")
             .env("FENCEPOST_THREADS", "2")
             .env("FENCEPOST_LOG_FORMAT", "json")
-            .env("FENCEPOST_SHUTDOWN_GRACE", "200ms");
+            .env("FENCEPOST_SHUTDOWN_GRACE", "200ms")
+            .env(SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES);
         for (name, value) in settings(self.mode, &self.data_dir) {
             command.env(name, value);
         }

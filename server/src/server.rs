@@ -109,6 +109,7 @@ pub struct Server {
 pub struct Builder {
     config: Config,
     disk: Option<Arc<dyn Disk>>,
+    snapshot_log_bytes: Option<u64>,
 }
 
 impl Builder {
@@ -149,6 +150,12 @@ impl Builder {
         self
     }
 
+    /// Writes a snapshot whenever the log has grown by so much. For those who want to see many of them.
+    pub fn snapshot_every(mut self, log_bytes: u64) -> Self {
+        self.snapshot_log_bytes = Some(log_bytes);
+        self
+    }
+
     /// Changes any other setting.
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
@@ -157,7 +164,7 @@ impl Builder {
 
     /// Starts the server. When this returns, clients can connect.
     pub fn start(self) -> Result<Server, StartError> {
-        Server::start(self.config, self.disk)
+        Server::start(self)
     }
 }
 
@@ -171,10 +178,18 @@ impl Server {
             durability: Durability::None,
             ..Config::default()
         };
-        Builder { config, disk: None }
+        Builder {
+            config,
+            ..Builder::default()
+        }
     }
 
-    fn start(config: Config, disk: Option<Arc<dyn Disk>>) -> Result<Server, StartError> {
+    fn start(builder: Builder) -> Result<Server, StartError> {
+        let Builder {
+            config,
+            disk,
+            snapshot_log_bytes,
+        } = builder;
         config.check().map_err(StartError::Setting)?;
         let tokens = match &config.auth_token_file {
             Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
@@ -190,7 +205,8 @@ impl Server {
             None => None,
         };
         let clock = Clock::start();
-        let opening = Opening::read(&config, disk, clock_floor()).map_err(StartError::Storage)?;
+        let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor())
+            .map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
             Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
                 let path = path.clone();

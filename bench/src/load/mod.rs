@@ -29,6 +29,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use workloads::Workload;
+pub(crate) use workloads::fill_fencepost;
 
 /// Runs what the command line asks for.
 pub(crate) fn run(options: Options) -> ExitCode {

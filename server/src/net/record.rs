@@ -3,8 +3,9 @@
 
 use crate::core::Core;
 use crate::registry::Session;
+use crate::storage::Storage;
 use crate::wal::{self, Record, Scope};
-use engine::{Grant, Tick};
+use engine::{Grant, Key, Mode, Tick};
 
 /// What a grant's record says beside the grant.
 pub(crate) struct GrantTerms<'a> {
@@ -34,6 +35,9 @@ impl Core {
                 }
                 self.cover(storage, grant.until);
             }
+            Scope::Leases if grant.count > 1 => {
+                self.record_reentry(storage, session, grant, terms.key, now)
+            }
             Scope::Leases => self.push_record(&Record::Granted(wal::Lease {
                 key: terms.key,
                 fence: grant.fence.get(),
@@ -46,6 +50,36 @@ impl Core {
                 note: terms.note,
             })),
         }
+    }
+
+    /// A hold that is counted once more is what it was when it was granted, whatever was asked for this time.
+    #[cold]
+    fn record_reentry(
+        &self,
+        storage: &Storage,
+        session: &Session,
+        grant: &Grant,
+        key: &[u8],
+        now: Tick,
+    ) {
+        let engine_key = Key::new(key).expect("it was granted");
+        let state = self.shared.engine.query(engine_key, now);
+        let holders = state.iter().flat_map(|state| &state.holders);
+        // Over already: then there is nothing to write down.
+        let Some(hold) = holders.into_iter().find(|hold| hold.fence == grant.fence) else {
+            return;
+        };
+        self.push_record(&Record::Granted(wal::Lease {
+            key,
+            fence: grant.fence.get(),
+            session: session.public_id,
+            is_shared: hold.mode == Mode::Shared,
+            is_session_bound: hold.is_session_bound,
+            count: hold.count,
+            until_unix_ms: storage.unix_ms(hold.until),
+            granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
+            note: &hold.note,
+        }));
     }
 
     #[inline]

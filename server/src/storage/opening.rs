@@ -47,6 +47,7 @@ impl Opening {
     pub(crate) fn read(
         config: &Config,
         disk: Option<Arc<dyn Disk>>,
+        snapshot_log_bytes: Option<u64>,
         clock_floor: Fence,
     ) -> Result<Option<Self>, WalError> {
         let scope = match config.durability {
@@ -55,7 +56,8 @@ impl Opening {
             Durability::Lease => Scope::Leases,
         };
         let wall_ms = unix_now_ms();
-        let options = Options::new(scope, wall_ms);
+        let mut options = Options::new(scope, wall_ms);
+        options.snapshot_log_bytes = snapshot_log_bytes.unwrap_or(options.snapshot_log_bytes);
         let (opened, recovered) = match disk {
             Some(disk) => wal::open_on(disk, &options)?,
             None => wal::open(&config.data_dir, &options)?,

@@ -430,3 +430,94 @@ fn who_waits_when_the_server_stops_without_notice_waits_again() {
     assert!(holder.release("k", fence));
     assert!(waiter.reply(id, granted) > fence);
 }
+
+#[test]
+fn a_hold_that_is_counted_once_more_is_still_what_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.ask(&with_metadata("k", LONG_MS, "why"), granted);
+    // Shared this time, and by its session: it is exclusive and has its own time all the same.
+    let again = Request::Acquire(protocol::Acquire {
+        is_reentrant: true,
+        mode: Mode::Shared,
+        lease: Lease::Session,
+        ..plain("k", LONG_MS, 0)
+    });
+    assert_eq!(holder.ask(&again, granted), fence);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), Durability::Lease);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    other.ask(&shared("k", 100, 0), |reply| {
+        let Reply::Refused(contention) = reply else {
+            panic!("an exclusive lock was shared: {reply:?}")
+        };
+        let seen = contention.holder.unwrap();
+        assert_eq!((seen.fence.get(), seen.mode), (fence, Mode::Exclusive));
+        assert!(!seen.is_session_bound);
+        assert_eq!(seen.metadata.as_bytes(), b"why");
+    });
+}
+
+#[test]
+fn a_release_that_is_repeated_after_a_restart_takes_no_second_hold() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    holder.ask(&reentrant("k", LONG_MS), granted);
+    let fence = holder.ask(&reentrant("k", LONG_MS), granted);
+    let once = holder.send(&release("k", fence));
+    holder.reply(once, |reply| {
+        assert!(
+            matches!(reply, Reply::Released { remaining_count: 1 }),
+            "{reply:?}"
+        );
+    });
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), Durability::Lease);
+    let mut holder = comes_back(&server, session);
+    holder.send_as(once, &release("k", fence), true);
+    holder.reply(once, |reply| {
+        assert!(
+            matches!(reply, Reply::Error { code, .. } if code == protocol::ErrorCode::FORGOTTEN),
+            "{reply:?}"
+        );
+    });
+    assert!(holder.is_held_under("k", fence));
+}
+
+#[test]
+fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("k", 3_000);
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), Durability::Fence);
+    let mut first = comes_back(&server, session);
+    let mut second = first.join("second");
+    let renew = Request::Renew {
+        key: wire_key("k"),
+        fence: wire_fence(fence),
+        lease: Lease::Ttl { ttl_ms: 3_000 },
+    };
+    second.ask(&renew, |reply| {
+        let reason = UnavailableReason::RECOVERING;
+        assert!(
+            matches!(reply, Reply::Unavailable { reason: why, .. } if why == reason),
+            "{reply:?}"
+        );
+    });
+    assert_eq!(
+        first.ask(&Request::Reclaim(claim("k", fence, 3_000)), granted),
+        fence
+    );
+    second.ask(&renew, |reply| {
+        assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    });
+}

@@ -93,11 +93,16 @@ impl Process {
                 .ok()
                 .and_then(|stat| cpu_of(&stat))
                 .unwrap_or_default(),
-            resident_bytes: fs::read_to_string(format!("{path}/status"))
-                .ok()
-                .and_then(|status| resident_of(&status))
-                .unwrap_or_default(),
+            resident_bytes: Process::resident_bytes_of(self.child.id()),
         }
+    }
+
+    /// The resident memory of any process; zero if there is none.
+    pub(crate) fn resident_bytes_of(pid: u32) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok();
+        status
+            .and_then(|status| resident_of(&status))
+            .unwrap_or_default()
     }
 }
 

@@ -4,12 +4,17 @@
 use super::child::{Process, die_with_parent};
 use super::{Started, echo};
 use server::config::Durability;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 /// The first word of the line that says where it listens; anything else says why it does not.
-const READY: &str = "ready ";
+pub(crate) const READY: &str = "ready ";
+
+/// Servers for `bench restart`.
+pub(crate) const RESTART_LEASE: &str = "restart-lease";
+pub(crate) const RESTART_FENCE: &str = "restart-fence";
 
 /// Starts one of them.
 pub(super) fn start(name: &str, directory: &Path) -> io::Result<Started> {
@@ -36,8 +41,11 @@ pub(super) fn start(name: &str, directory: &Path) -> io::Result<Started> {
 pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
     let done = die_with_parent().and_then(|()| match name {
         "echo" => echo::serve(announce),
-        "fencepost" => fencepost(directory, None),
-        "fencepost-lease" => fencepost(directory, Some(Durability::Lease)),
+        "fencepost" => fencepost(directory, server::Config::default().durability),
+        "fencepost-none" => fencepost(directory, Durability::None),
+        "fencepost-lease" => fencepost(directory, Durability::Lease),
+        RESTART_LEASE => restartable(directory, Durability::Lease),
+        RESTART_FENCE => restartable(directory, Durability::Fence),
         other => Err(io::Error::other(format!("there is no {other}"))),
     });
     if let Err(error) = done {
@@ -48,19 +56,33 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
 }
 
 /// The server as `fencepost serve` runs it, on a free port and with its files where they are in nobody's way.
-fn fencepost(directory: PathBuf, durability: Option<Durability>) -> io::Result<()> {
+fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
     bench::without_huge_pages();
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;
-        if let Some(durability) = durability {
-            config.durability = durability;
-        }
+        config.durability = durability;
     });
     let server = server.start().map_err(io::Error::other)?;
     announce(server.local_addr())?;
     loop {
         std::thread::park();
     }
+}
+
+/// One whose sessions wait for it while it is away, and which stops in good order at the end of its standard input.
+fn restartable(directory: PathBuf, durability: Durability) -> io::Result<()> {
+    bench::without_huge_pages();
+    let server = server::Server::builder().with(|config| {
+        config.data_dir = directory;
+        config.durability = durability;
+        config.session_ttl = Duration::from_secs(3_600);
+        config.shutdown_grace = Duration::ZERO;
+    });
+    let server = server.start().map_err(io::Error::other)?;
+    announce(server.local_addr())?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    server.shutdown();
+    Ok(())
 }
 
 fn announce(address: std::net::SocketAddr) -> io::Result<()> {

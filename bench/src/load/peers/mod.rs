@@ -27,10 +27,14 @@ use tempfile::TempDir;
 pub(crate) enum PeerName {
     /// Fencepost with its default settings.
     Fencepost,
+    /// Fencepost that keeps nothing on disk.
+    FencepostNone,
     /// Fencepost, with every grant on disk before it is answered.
     FencepostLease,
     /// Redis: SET NX PX, and a script that compares and deletes. No fence.
     Redis,
+    /// The same, with every change on disk before it is answered: appendfsync always.
+    RedisAlways,
     /// Redis with a fence: one script for the acquire as well.
     RedisFenced,
     /// Valkey, used as redis is.
@@ -51,8 +55,10 @@ impl PeerName {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             PeerName::Fencepost => "fencepost",
+            PeerName::FencepostNone => "fencepost-none",
             PeerName::FencepostLease => "fencepost-lease",
             PeerName::Redis => "redis",
+            PeerName::RedisAlways => "redis-always",
             PeerName::RedisFenced => "redis-fenced",
             PeerName::Valkey => "valkey",
             PeerName::Etcd => "etcd",
@@ -72,14 +78,16 @@ impl PeerName {
             })
         };
         match self {
-            PeerName::Redis | PeerName::RedisFenced | PeerName::Redlock => {
+            PeerName::Redis | PeerName::RedisAlways | PeerName::RedisFenced | PeerName::Redlock => {
                 program("redis-server", "redis-server", (6, 0))
             }
             PeerName::Valkey => program("valkey-server", "valkey-server", (7, 2)),
             PeerName::Etcd => program("etcd", "etcd-server", (3, 3)),
-            PeerName::Fencepost | PeerName::FencepostLease | PeerName::Echo | PeerName::Server => {
-                None
-            }
+            PeerName::Fencepost
+            | PeerName::FencepostNone
+            | PeerName::FencepostLease
+            | PeerName::Echo
+            | PeerName::Server => None,
         }
     }
 
@@ -87,7 +95,11 @@ impl PeerName {
     pub(crate) fn has_line(self) -> bool {
         !matches!(
             self,
-            PeerName::Redis | PeerName::RedisFenced | PeerName::Valkey | PeerName::Redlock
+            PeerName::Redis
+                | PeerName::RedisAlways
+                | PeerName::RedisFenced
+                | PeerName::Valkey
+                | PeerName::Redlock
         )
     }
 
@@ -95,7 +107,11 @@ impl PeerName {
     pub(crate) fn has_fence(self) -> bool {
         !matches!(
             self,
-            PeerName::Redis | PeerName::Valkey | PeerName::Redlock | PeerName::Echo
+            PeerName::Redis
+                | PeerName::RedisAlways
+                | PeerName::Valkey
+                | PeerName::Redlock
+                | PeerName::Echo
         )
     }
 }
@@ -134,13 +150,19 @@ impl Peer {
             .map_err(|error| format!("no temporary directory: {error}"))?;
         let started = match name {
             PeerName::Fencepost => embedded::start("fencepost", directory.path()),
-            PeerName::FencepostLease => embedded::start("fencepost-lease", directory.path()),
-            PeerName::Echo => embedded::start("echo", directory.path()),
-            PeerName::Redis | PeerName::RedisFenced => {
-                start_redis("redis-server", directory.path(), 1)
+            PeerName::FencepostNone | PeerName::FencepostLease | PeerName::Echo => {
+                embedded::start(name.as_str(), directory.path())
             }
-            PeerName::Valkey => start_redis("valkey-server", directory.path(), 1),
-            PeerName::Redlock => start_redis("redis-server", directory.path(), redlock::SERVERS),
+            PeerName::Redis | PeerName::RedisFenced => {
+                start_redis("redis-server", directory.path(), 1, None)
+            }
+            PeerName::RedisAlways => {
+                start_redis("redis-server", directory.path(), 1, Some("always"))
+            }
+            PeerName::Valkey => start_redis("valkey-server", directory.path(), 1, None),
+            PeerName::Redlock => {
+                start_redis("redis-server", directory.path(), redlock::SERVERS, None)
+            }
             PeerName::Etcd => etcd::start(directory.path()),
             PeerName::Server => Err(io::Error::other("it runs already")),
         };
@@ -228,7 +250,13 @@ fn find_version(text: &str) -> Option<(String, (u32, u32))> {
 type Started = (Vec<SocketAddr>, Vec<Process>);
 
 /// Starts Redis or Valkey, keeping nothing on disk: the fastest it can be.
-fn start_redis(program: &str, directory: &Path, count: usize) -> io::Result<Started> {
+/// `appendfsync`: whether, and how, every change goes to disk.
+fn start_redis(
+    program: &str,
+    directory: &Path,
+    count: usize,
+    appendfsync: Option<&str>,
+) -> io::Result<Started> {
     let (mut addresses, mut processes) = (Vec::new(), Vec::new());
     for number in 0..count {
         let address = free_address()?;
@@ -238,7 +266,11 @@ fn start_redis(program: &str, directory: &Path, count: usize) -> io::Result<Star
             ("--port", port.as_str()),
             ("--bind", "127.0.0.1"),
             ("--save", ""),
-            ("--appendonly", "no"),
+            (
+                "--appendonly",
+                if appendfsync.is_some() { "yes" } else { "no" },
+            ),
+            ("--appendfsync", appendfsync.unwrap_or("no")),
             ("--dir", &directory),
         ];
         let arguments: Vec<String> = arguments

@@ -193,7 +193,9 @@ fn lines(rows: &[&Row], x: impl Fn(&Row) -> f64, figure: &str, is_dashed: bool) 
 fn colour(peer: PeerName) -> RGBColor {
     match peer {
         PeerName::Fencepost => RGBColor(0, 114, 178),
+        PeerName::FencepostNone => RGBColor(0, 70, 110),
         PeerName::FencepostLease => RGBColor(86, 180, 233),
+        PeerName::RedisAlways => RGBColor(150, 60, 0),
         PeerName::Redis => RGBColor(213, 94, 0),
         PeerName::RedisFenced => RGBColor(230, 159, 0),
         PeerName::Valkey => RGBColor(204, 121, 167),

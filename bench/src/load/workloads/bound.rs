@@ -29,7 +29,7 @@ pub(super) fn bounded_by(
              ({handoff_us:.0} us from a release to the next grant)"
         );
     }
-    if peer == PeerName::FencepostLease {
+    if matches!(peer, PeerName::FencepostLease | PeerName::RedisAlways) {
         return format!(
             "the disk: a grant is told when it is on it, a release takes effect when it is on it \
              ({handoff_us:.0} us from a release to the next grant)"

@@ -238,6 +238,16 @@ fn ways_to_wait(peer: PeerName, options: &Options) -> Vec<Waiting> {
     ways
 }
 
+/// Takes the locks `0..keys` of a running Fencepost and holds them, for an hour.
+pub(crate) fn fill_fencepost(address: SocketAddr, keys: u64) -> Result<(), String> {
+    let lanes = renew::SESSIONS * renew::PIPELINE;
+    let links = renew::SESSIONS as usize;
+    let mut generator = Generator::connect(&[address], links, lanes, Fencepost::new)
+        .map_err(|error| format!("connecting: {error}"))?;
+    let all: Vec<u32> = (0..lanes).collect();
+    fill::fill(&mut generator, &all, 0..keys, |_, _| renew::LEASE_MS)
+}
+
 /// Measures one setting of one peer, once.
 pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Result<Sample, String> {
     let measure = |addresses| Measurement {
@@ -247,7 +257,10 @@ pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Resul
         addresses,
     };
     match peer.name {
-        PeerName::Fencepost | PeerName::FencepostLease | PeerName::Server => {
+        PeerName::Fencepost
+        | PeerName::FencepostNone
+        | PeerName::FencepostLease
+        | PeerName::Server => {
             let speaker = match setting.workload {
                 Workload::Renew => Fencepost::session_bound,
                 _ => Fencepost::new,
@@ -255,7 +268,7 @@ pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Resul
             with(&measure(&peer.addresses), speaker)
         }
         PeerName::Echo => with(&measure(&peer.addresses), Fencepost::echo),
-        PeerName::Redis | PeerName::RedisFenced | PeerName::Valkey => {
+        PeerName::Redis | PeerName::RedisAlways | PeerName::RedisFenced | PeerName::Valkey => {
             let is_fenced = peer.name == PeerName::RedisFenced;
             let listens = setting.waiting == Waiting::Listen;
             let mut addresses = peer.addresses.clone();

@@ -23,7 +23,7 @@ pub(super) const SESSIONS: u32 = 8;
 pub(super) const PIPELINE: u32 = 128;
 
 /// The leases last longer than the measurement, however slowly a peer takes the locks.
-const LEASE_MS: u32 = 3_600_000;
+pub(super) const LEASE_MS: u32 = 3_600_000;
 
 /// How many keys are looked at in the end.
 const LOOKS: u64 = 1_000;
