@@ -5,6 +5,7 @@ use crate::common::{
     LONG_MS, Peer, acquire, granted, hello, hello_for, lost, plain, reentrant, release,
     session_bound, shared, start_with, until, wire_fence, wire_key, with_metadata,
 };
+use crate::http::{free_port, get};
 use protocol::{
     Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Reclaim, Reply, Request,
     SessionKey, SessionSecret, UnavailableReason,
@@ -161,6 +162,56 @@ fn after_a_stop_without_notice_holders_claim_and_nothing_new_is_granted() {
     assert!(holder.release("k", fence));
     assert!(other.acquire("k", 100) > fence);
     assert_eq!(other.stat("lost_superseded_total"), 0);
+}
+
+#[test]
+fn a_server_in_its_grace_period_says_so_and_until_when() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    Peer::connect(server.local_addr(), "holder").acquire("k", 1_000);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = start_with(|builder| {
+        builder.http(free_port()).with(|config| {
+            config.data_dir = left.path().to_owned();
+            config.durability = Durability::Fence;
+        })
+    });
+    let ready = get(&server, "/readyz");
+    assert_eq!(ready.status, 503);
+    let said = ready.json();
+    assert_eq!(
+        (&said["ready"], &said["reason"]),
+        (&false.into(), &"recovering".into())
+    );
+    assert!(
+        said["remaining_ms"]
+            .as_u64()
+            .is_some_and(|left_ms| left_ms > 0),
+        "{said}"
+    );
+    let until_time = said["until"].as_str().expect("a time on the wall");
+    humantime::parse_rfc3339(until_time).unwrap();
+    let page = get(&server, "/metrics").body;
+    for name in [
+        "fencepost_log_sync_seconds_count",
+        "fencepost_log_written_bytes_total",
+        "fencepost_log_batches_total",
+        "fencepost_log_segments",
+        "fencepost_log_snapshot_age_seconds",
+        "fencepost_log_snapshot_duration_seconds",
+        "fencepost_log_recovery_duration_seconds",
+        "fencepost_fence_headroom",
+        "fencepost_grace_remaining_seconds",
+    ] {
+        assert!(
+            page.contains(&format!("\n{name} ")),
+            "{name} is missing:\n{page}"
+        );
+    }
+    until("the grace period is over", || {
+        get(&server, "/readyz").status == 200
+    });
 }
 
 #[test]
