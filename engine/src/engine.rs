@@ -35,6 +35,8 @@ pub struct Settings {
     pub shards: usize,
     /// How many keys may have a cell at the same time.
     pub keys_max: u64,
+    /// How many keys there will be soon: their index is laid out at once and need not grow. Zero if nobody knows.
+    pub keys_expected: u64,
     /// How many sessions may be open at the same time.
     pub sessions_max: u32,
     /// How many may wait for one key.
@@ -68,6 +70,7 @@ impl Default for Settings {
         Settings {
             shards: 64,
             keys_max: 16 << 20,
+            keys_expected: 0,
             sessions_max: 1 << 20,
             waiters_per_key_max: 10_000,
             waiters_max: 1_000_000,
@@ -146,6 +149,9 @@ impl<H: Host> Engine<H> {
         // Keys do not fall evenly: a shard may hold an eighth more than its share.
         let share = settings.keys_max.div_ceil(shard_count as u64);
         let shard_keys_max = (share + share / 8).min(u64::from(SLOT_MAX)) as u32;
+        let share_expected = settings.keys_expected.div_ceil(shard_count as u64);
+        let shard_keys_expected =
+            (share_expected + share_expected / 8).min(u64::from(shard_keys_max)) as usize;
         let share = settings.bytes_max / 2 / BLOCK_MEMORY_BYTES / shard_count as u64;
         // No more than one for every key, so that 72 bytes are room for the average key.
         let shard_blocks_max = (share + share / 8)
@@ -167,7 +173,8 @@ impl<H: Host> Engine<H> {
         });
         let shards = (0..shard_count)
             .map(|number| {
-                let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone());
+                let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone())
+                    .expecting(shard_keys_expected);
                 CachePadded::new(Shard::new(
                     number,
                     common.clone(),

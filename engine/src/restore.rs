@@ -64,8 +64,9 @@ impl<H: Host> Engine<H> {
         let (number, hash) = self.locate(old.key);
         let answer = self.shard(number).restore(old, hash, seat.session(), now)?;
         if answer.outcome {
+            // Nothing to sweep: what was taken so far is held.
             let cell = CellRef::new(number, answer.slot);
-            self.remember(seat, Taken::new(cell, old.fence));
+            seat.held.push(Taken::new(cell, old.fence));
         }
         Ok(answer.outcome)
     }

@@ -222,6 +222,7 @@ impl Server {
         if let Some(mut opening) = opening {
             settings.floor = opening.floor;
             settings.ceiling = opening.ceiling();
+            settings.keys_expected = opening.locks();
             let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
             let until = (!opening.grace.is_zero()).then_some(until);
             std::mem::swap(&mut keys, &mut opening.keys);
@@ -255,7 +256,7 @@ impl Server {
                 storage::restore(&shared, &recovered, now_unix_ms).map_err(StartError::Restore)?;
             if !recovered.sessions.is_empty() {
                 tracing::info!(
-                    sessions = restored.seats.len(),
+                    sessions = restored.sessions,
                     locks = restored.locks,
                     over = restored.over,
                     "put back what was held at the last stop"
@@ -282,11 +283,10 @@ impl Server {
         }
         for (id, listener) in listeners.into_iter().enumerate() {
             let shared = shared.clone();
-            // What was put back belongs to the first core, until its sessions end.
-            let seats = std::mem::take(&mut restored.seats);
+            let seats = restored.seats.get_mut(id).map(std::mem::take);
             let thread = std::thread::Builder::new()
                 .name(format!("core-{id}"))
-                .spawn(move || run_core(id, shared, listener, seats))
+                .spawn(move || run_core(id, shared, listener, seats.unwrap_or_default()))
                 .map_err(StartError::System)?;
             server.threads.push(thread);
         }
@@ -437,6 +437,7 @@ fn engine_settings(config: &Config, clock: Clock) -> Settings {
     Settings {
         shards: config.shard_count() as usize,
         keys_max: config.keys_max,
+        keys_expected: 0,
         sessions_max: config.sessions_max,
         waiters_per_key_max: config.waiters_per_key_max,
         waiters_max: config.waiters_max,

@@ -86,6 +86,12 @@ impl Index {
         Index::with_capacity(CAPACITY_MIN)
     }
 
+    /// One that so many keys do not crowd.
+    pub(crate) fn for_keys(keys: usize) -> Self {
+        let capacity = (keys + keys / 2).next_power_of_two();
+        Index::with_capacity(capacity.max(CAPACITY_MIN))
+    }
+
     /// An index to move the entries of this one to, `live` of which are in use.
     ///
     /// It must not be full before the move is over, since the mover has nowhere else to put an entry. If every inserter

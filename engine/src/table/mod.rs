@@ -83,6 +83,15 @@ impl Table {
         }
     }
 
+    /// Lays the index out for so many keys. Before the first one comes.
+    pub(crate) fn expecting(mut self, keys: usize) -> Self {
+        if keys > 0 {
+            self.current.free();
+            self.current = IndexPointer::new(Index::for_keys(keys));
+        }
+        self
+    }
+
     #[inline]
     pub(crate) fn cell(&self, slot: u32) -> &Cell {
         self.cells.get(slot)

@@ -3,7 +3,7 @@
 //! | file          | what                                                                                              |
 //! |---------------|---------------------------------------------------------------------------------------------------|
 //! | `mod.rs`      | the log as all cores share it: times on the wall, the horizon, the alarm for ceilings             |
-//! | `opening.rs`  | at the start: read the log, decide about floor and grace, put locks back                          |
+//! | `opening.rs`  | at the start: read the log, decide about floor and grace; `restore.rs`: put locks back            |
 //! | `keeper.rs`   | meanwhile: one thread that keeps ceilings and horizon ahead of those who need them                |
 //! | `grace.rs`    | after a stop without notice: how long holders may claim what is theirs                            |
 //! | `photo.rs`    | snapshots: everything that is held, written down at once                                          |
@@ -25,10 +25,12 @@ mod grace;
 mod keeper;
 mod opening;
 mod photo;
+mod restore;
 
 pub(crate) use grace::Recovery;
 pub(crate) use keeper::Keeper;
-pub(crate) use opening::{Opening, Restored, restore};
+pub(crate) use opening::Opening;
+pub(crate) use restore::{Restored, restore};
 
 use crate::clock::Clock;
 use crate::host::Post;

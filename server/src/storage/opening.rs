@@ -1,15 +1,12 @@
-//! The start: read the log, decide where fences go on and whether there is a grace period, and put back what was held.
+//! The start: read the log, decide where fences go on and whether there is a grace period.
 
 use super::{Storage, Wakeup, give_up, unix_now_ms};
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
-use crate::registry::Session;
 use crate::secret::SessionKeys;
-use crate::shared::Shared;
 use crate::wal::{self, Batch, Disk, Opened, Options, Record, Recovered, Scope, WalError};
-use engine::{Engine, Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
-use hashbrown::HashMap;
+use engine::{Engine, Fence, Tick};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,17 +26,6 @@ pub(crate) struct Opening {
     pub(crate) grace: Duration,
     /// Every fence lies above this.
     pub(crate) floor: Fence,
-}
-
-/// What was put back, for the core that will own it.
-#[derive(Default)]
-pub(crate) struct Restored {
-    pub(crate) seats: HashMap<SessionId, Seat>,
-    pub(crate) locks: u64,
-    /// Leases that were over, or whose sessions were.
-    pub(crate) over: u64,
-    /// When the last of it ends.
-    pub(crate) latest_end: Tick,
 }
 
 impl Opening {
@@ -93,6 +79,11 @@ impl Opening {
             grace,
             floor,
         }))
+    }
+
+    /// How many locks are likely to be put back.
+    pub(crate) fn locks(&self) -> u64 {
+        self.recovered.leases.count() as u64
     }
 
     /// Whether fences may be issued from the start.
@@ -183,75 +174,6 @@ fn grace(recovered: &Recovered, now_unix_ms: u64, is_on: bool) -> Duration {
         "the last stop was without notice: for {left_ms} ms holders may claim what they held, and nothing new is granted"
     );
     Duration::from_millis(left_ms)
-}
-
-/// Puts back the sessions and locks that the log knows. Before anybody else uses the server.
-pub(crate) fn restore(
-    shared: &Shared,
-    recovered: &Recovered,
-    now_unix_ms: u64,
-) -> Result<Restored, Limit> {
-    let now = shared.clock.now();
-    let mut restored = Restored::default();
-    // By public id.
-    let mut seats: HashMap<u64, (Seat, Arc<Session>)> = HashMap::new();
-    for old in &recovered.sessions {
-        let left_ms = old.deadline_unix_ms.saturating_sub(now_unix_ms);
-        if left_ms == 0 {
-            continue;
-        }
-        // Never longer than it was given, whatever became of the clocks.
-        let left_ms = left_ms.min(u64::from(old.ttl_ms));
-        let id = shared.engine.open_session(left_ms, now)?;
-        let secret = shared.keys.secret(old.session);
-        let name = String::from_utf8_lossy(&old.name);
-        let session = Session::new(
-            id,
-            (old.session, secret),
-            &name,
-            old.ttl_ms,
-            shared.core_count,
-            now,
-        );
-        session.mark_restored();
-        let session = Arc::new(session);
-        shared.registry().insert(session.clone());
-        seats.insert(old.session, (Seat::new(id), session));
-    }
-    for lease in recovered.leases.iter() {
-        let left_ms = lease.until_unix_ms.saturating_sub(now_unix_ms);
-        let (Some((seat, session)), 1..) = (seats.get_mut(&lease.session), left_ms) else {
-            restored.over += 1;
-            continue;
-        };
-        let old = OldHold {
-            key: Key::new(lease.key).expect("the log takes no other keys"),
-            fence: Fence::new(lease.fence).expect("the log takes no other fences"),
-            mode: match lease.is_shared {
-                true => Mode::Shared,
-                false => Mode::Exclusive,
-            },
-            span: match lease.is_session_bound {
-                true => Span::Session,
-                false => Span::Ms(left_ms.min(TTL_MS_MAX)),
-            },
-            count: lease.count.max(1),
-            held_ms: now_unix_ms.saturating_sub(lease.granted_unix_ms),
-            note: lease.note,
-        };
-        if shared.engine.restore(seat, &old, now)? {
-            restored.locks += 1;
-            session.count_held(0, 1);
-            if lease.is_session_bound {
-                session.mark_bound();
-            }
-            restored.latest_end = restored.latest_end.max(now.plus_ms(left_ms));
-        }
-    }
-    shared.metrics.core(0).holds_begun.add(restored.locks);
-    let seats = seats.into_values().map(|(seat, _)| (seat.session(), seat));
-    restored.seats.extend(seats);
-    Ok(restored)
 }
 
 /// Makes a fresh ceiling durable for all shards and allows it: the grace period is over. Waits for the disk.

@@ -1,0 +1,150 @@
+//! Putting back what the log knows: sessions first, then their locks, shared out over the cores, each of which then owns its part
+//! until the sessions end.
+
+use crate::registry::Session;
+use crate::shared::Shared;
+use crate::wal::{Lease, Recovered};
+use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
+use hashbrown::HashMap;
+use std::sync::Arc;
+use std::thread;
+
+/// What was put back.
+#[derive(Default)]
+pub(crate) struct Restored {
+    /// For each core, the seats through which it was taken.
+    pub(crate) seats: Vec<HashMap<SessionId, Seat>>,
+    pub(crate) sessions: usize,
+    pub(crate) locks: u64,
+    /// Leases that were over, or whose sessions were.
+    pub(crate) over: u64,
+    /// When the last of it ends.
+    pub(crate) latest_end: Tick,
+}
+
+/// Puts back sessions and locks. Before anybody else uses the server.
+pub(crate) fn restore(
+    shared: &Shared,
+    recovered: &Recovered,
+    now_unix_ms: u64,
+) -> Result<Restored, Limit> {
+    let now = shared.clock.now();
+    let sessions = restore_sessions(shared, recovered, now_unix_ms, now)?;
+    let parts: Vec<Result<Part, Limit>> = thread::scope(|scope| {
+        let part = |core| {
+            let sessions = &sessions;
+            scope.spawn(move || restore_part(shared, recovered, sessions, core, now_unix_ms, now))
+        };
+        let threads: Vec<_> = (0..shared.core_count).map(part).collect();
+        let threads = threads.into_iter();
+        threads
+            .map(|thread| thread.join().expect("putting locks back does not panic"))
+            .collect()
+    });
+    let mut restored = Restored {
+        sessions: sessions.len(),
+        ..Restored::default()
+    };
+    for part in parts {
+        let part = part?;
+        restored.seats.push(part.seats);
+        restored.locks += part.locks;
+        restored.over += part.over;
+        restored.latest_end = restored.latest_end.max(part.latest_end);
+    }
+    Ok(restored)
+}
+
+/// By public id.
+type Sessions = HashMap<u64, Arc<Session>>;
+
+fn restore_sessions(
+    shared: &Shared,
+    recovered: &Recovered,
+    now_unix_ms: u64,
+    now: Tick,
+) -> Result<Sessions, Limit> {
+    let mut sessions = Sessions::new();
+    for old in &recovered.sessions {
+        let left_ms = old.deadline_unix_ms.saturating_sub(now_unix_ms);
+        if left_ms == 0 {
+            continue;
+        }
+        // Never longer than it was given, whatever became of the clocks.
+        let left_ms = left_ms.min(u64::from(old.ttl_ms));
+        let id = shared.engine.open_session(left_ms, now)?;
+        let name = (old.session, shared.keys.secret(old.session));
+        let client_name = String::from_utf8_lossy(&old.name);
+        let core_count = shared.core_count;
+        let session = Session::new(id, name, &client_name, old.ttl_ms, core_count, now);
+        session.mark_restored();
+        let session = Arc::new(session);
+        shared.registry().insert(session.clone());
+        sessions.insert(old.session, session);
+    }
+    Ok(sessions)
+}
+
+/// What one core got.
+#[derive(Default)]
+struct Part {
+    seats: HashMap<SessionId, Seat>,
+    locks: u64,
+    over: u64,
+    latest_end: Tick,
+}
+
+fn restore_part(
+    shared: &Shared,
+    recovered: &Recovered,
+    sessions: &Sessions,
+    core: usize,
+    now_unix_ms: u64,
+    now: Tick,
+) -> Result<Part, Limit> {
+    let mut part = Part::default();
+    let _batch = shared.engine.batch();
+    let leases = recovered
+        .leases
+        .iter()
+        .skip(core)
+        .step_by(shared.core_count);
+    for lease in leases {
+        let left_ms = lease.until_unix_ms.saturating_sub(now_unix_ms);
+        let (Some(session), 1..) = (sessions.get(&lease.session), left_ms) else {
+            part.over += 1;
+            continue;
+        };
+        let seat = part.seats.entry(session.id);
+        let seat = seat.or_insert_with(|| Seat::new(session.id));
+        let old = old_hold(&lease, left_ms, now_unix_ms);
+        if shared.engine.restore(seat, &old, now)? {
+            part.locks += 1;
+            session.count_held(core, 1);
+            if lease.is_session_bound {
+                session.mark_bound();
+            }
+            part.latest_end = part.latest_end.max(now.plus_ms(left_ms));
+        }
+    }
+    shared.metrics.core(core).holds_begun.add(part.locks);
+    Ok(part)
+}
+
+fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a> {
+    OldHold {
+        key: Key::new(lease.key).expect("the log takes no other keys"),
+        fence: Fence::new(lease.fence).expect("the log takes no other fences"),
+        mode: match lease.is_shared {
+            true => Mode::Shared,
+            false => Mode::Exclusive,
+        },
+        span: match lease.is_session_bound {
+            true => Span::Session,
+            false => Span::Ms(left_ms.min(TTL_MS_MAX)),
+        },
+        count: lease.count.max(1),
+        held_ms: now_unix_ms.saturating_sub(lease.granted_unix_ms),
+        note: lease.note,
+    }
+}
