@@ -180,7 +180,11 @@ fn compare(rows: &mut [Row]) {
         .map(|row| (row.setting, row.by_round.clone()))
         .collect();
     for row in rows {
-        let load = |setting: &Setting| (setting.workload, setting.pipeline, setting.contenders);
+        let load = |setting: &Setting| match setting.workload {
+            // How many wait differs between peers there.
+            Workload::Expiry => (Workload::Expiry, 0, 0),
+            workload => (workload, setting.pipeline, setting.contenders),
+        };
         let Some((_, ours)) = ours.iter().find(|ours| load(&ours.0) == load(&row.setting)) else {
             continue;
         };

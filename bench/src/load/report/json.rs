@@ -47,7 +47,11 @@ fn object(row: &Row, options: &Options) -> Map<String, Value> {
     put("connections", setting.connections.into());
     put("pipeline", some(setting.pipeline));
     put("contenders", some(setting.contenders));
-    put("waiting", setting.waiting.to_string().into());
+    let waiting = match setting.contenders {
+        0 => Value::Null,
+        _ => setting.waiting.to_string().into(),
+    };
+    put("waiting", waiting);
     put("keys", setting.keys.into());
     put("work_ms", (setting.work.as_millis() as u64).into());
     put("ttl_ms", options.ttl_ms().into());

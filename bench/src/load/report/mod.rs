@@ -96,7 +96,12 @@ pub(crate) fn print(rows: &[Row]) {
             of_workload[0].setting.workload.latency(),
         );
         print_table(of_workload);
-        if of_workload.iter().any(|row| !row.ratios.is_empty()) {
+        // The work under the lock decides how often it is handed on there.
+        let is_compared = of_workload[0].setting.workload != Workload::Handoff
+            && of_workload
+                .iter()
+                .any(|row| row.peer != PeerName::Fencepost && !row.ratios.is_empty());
+        if is_compared {
             println!(
                 "  ours/it: how many times as much as the peer Fencepost has of what stands to the left; median over the rounds."
             );
