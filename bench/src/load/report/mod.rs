@@ -165,6 +165,14 @@ fn print_troubles(rows: &[Row]) {
             .filter_map(|row| row.median.get(name))
             .sum::<f64>()
     };
+    for row in rows {
+        if row.most.get("taken_late").is_some_and(|&late| late > 0.0) {
+            println!(
+                "  {}: taking the locks took longer than planned, some leases ended meanwhile; the lag is too large.",
+                row.peer
+            );
+        }
+    }
     if sum("errors") + sum("timeouts") + sum("outlived_leases") == 0.0 {
         return println!("  No errors, no timeouts.");
     }
