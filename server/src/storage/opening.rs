@@ -81,9 +81,9 @@ impl Opening {
         }))
     }
 
-    /// How many locks are likely to be put back.
+    /// How many locks there are to put back, at most.
     pub(crate) fn locks(&self) -> u64 {
-        self.recovered.leases.count() as u64
+        self.recovered.leases.keys() as u64
     }
 
     /// Whether fences may be issued from the start.

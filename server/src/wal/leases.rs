@@ -100,6 +100,11 @@ impl Leases {
         });
     }
 
+    /// How many keys were mentioned, those that nobody holds any more among them.
+    pub fn keys(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many leases there are whose sessions live. Looks at all of them.
     pub fn count(&self) -> usize {
         self.iter().count()
