@@ -305,7 +305,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Wakes waiters whose time is up, at most `budget` of them. `true`: more may be due.
+    /// Wakes waiters whose time is up, and expires what others wait for, at most `budget` of them. `true`: more may be due.
     pub(crate) fn advance_room(&self, now: Tick, budget: &mut u32) -> bool {
         use crate::wheel::Due;
         if self.room_due.load(Ordering::Relaxed) > now.as_ms() {
@@ -320,8 +320,13 @@ impl<H: Host> Shard<H> {
             match due {
                 Due::Entry(place) => {
                     let slot = room.slot_of_place(place);
-                    let (_, waiter) = self.remove(&mut room, place);
-                    self.common.host.gave_up(waiter, GaveUp::TimedOut);
+                    if room.deadline_of(place) <= now {
+                        let (_, waiter) = self.remove(&mut room, place);
+                        self.common.host.gave_up(waiter, GaveUp::TimedOut);
+                    } else {
+                        room.wait_on(place);
+                        self.record_lag(&room, slot, now);
+                    }
                     self.settle(&mut room, slot, now);
                 }
                 Due::Done => break false,
@@ -381,11 +386,37 @@ impl<H: Host> Shard<H> {
         self.settle_queue(room, slot, now);
         let cell = self.table.cell(slot);
         let is_waiting = room.queue_length(slot) > 0;
+        if is_waiting {
+            self.watch_for_waiters(room, slot, now);
+        }
         room.tidy_line(slot);
         if fault::injected(Fault::WaiterUnannounced) {
             return;
         }
         cell.set_word(cell.word().with_queued_if(is_waiting));
+    }
+
+    /// Sees to it that the first in line is looked at when the lease in front of it ends. A renewal tells nobody; it is then
+    /// looked at too early, and again later.
+    fn watch_for_waiters(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
+        let cell = self.table.cell(slot);
+        let word = cell.word();
+        let Some((first, _, _)) = room.first_waiter(slot) else {
+            return;
+        };
+        // What is free is waited for at the ceiling, and its raise is announced.
+        if !word.is_held() {
+            return;
+        }
+        let end = match cell.seen(word) {
+            Some(seen) if seen.lease.kind() == Kind::Record => seen.lease.deadline(),
+            Some(seen) => self.lease_end(seen.lease, seen.owner),
+            // Its grantor has not come that far.
+            None => now,
+        };
+        let end = end.max(now.plus_ms(1));
+        room.wake_by(first, end);
+        self.room_due.fetch_min(end.as_ms(), Ordering::Relaxed);
     }
 
     /// Drops holders whose leases are over and grants to the front of the queue while that is possible.

@@ -506,6 +506,12 @@ impl<H: Host> Engine<H> {
         self.shards[shard].advance(now, budget)
     }
 
+    /// The part of [`Engine::advance_shard`] that somebody waits for: waits whose time is up, and leases that stand in front of
+    /// a waiter. Cheap when there is nothing to do. `true`: more may be due.
+    pub fn advance_waiters(&self, shard: usize, now: Tick, budget: &mut u32) -> bool {
+        self.shards[shard].advance_room(now, budget)
+    }
+
     /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
     pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
         let mut ended = Vec::new();

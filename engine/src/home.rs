@@ -11,13 +11,14 @@
 use crate::cell::ARM_AHEAD_MS_MAX;
 use crate::fault::{self, Fault};
 use crate::request::Host;
+use crate::room::Room;
 use crate::shard::{NEWBORN, Shard};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Table;
 use crate::tick::Tick;
 use crate::wheel::{Due, Links, Wheel};
-use crate::word::Kind;
+use crate::word::{Kind, Lease};
 
 /// The wheel, and the part of the inbox that was taken and not looked at yet.
 pub(crate) struct Home {
@@ -55,11 +56,10 @@ impl<H: Host> Shard<H> {
         // A caller whose clock lies behind the hand would find entries due that are not over by its clock, arm them for a
         // moment that has passed, and get them again at once, for ever.
         let now = now.max(home.wheel.now());
-        let mut more = self.take_inbox(&mut home, now, budget);
-        if !more {
-            more = self.turn_wheel(&mut home, now, budget);
-        }
-        more |= self.advance_room(now, budget);
+        // Those who wait first: there are few of them, and they are in a hurry.
+        let mut more = self.advance_room(now, budget);
+        let inbox_left = self.take_inbox(&mut home, now, budget);
+        more |= inbox_left || self.turn_wheel(&mut home, now, budget);
         let room_due = Tick::from_bits(self.room_due.load(Ordering::Relaxed));
         let next_due = [
             home.wheel.next_due(),
@@ -172,12 +172,29 @@ impl<H: Host> Shard<H> {
         if !self.table.cell(slot).word().belongs_to_room() {
             return;
         }
-        for holder in room.record(slot).iter().flat_map(|record| &record.holders) {
-            if holder.lease.kind() == Kind::Timed && holder.lease.deadline() <= now {
-                self.lag.record(holder.lease.deadline().ms_until(now));
+        self.record_lag(&room, slot, now);
+        self.settle(&mut room, slot, now);
+    }
+
+    /// Takes down how late the leases are that are about to be dropped.
+    pub(crate) fn record_lag(&self, room: &Room<H::Waiter>, slot: u32, now: Tick) {
+        let record = |lease: Lease| {
+            if lease.kind() == Kind::Timed && lease.deadline() <= now {
+                self.lag.record(lease.deadline().ms_until(now));
+            }
+        };
+        match room.record(slot) {
+            Some(holders) => holders
+                .holders
+                .iter()
+                .for_each(|holder| record(holder.lease)),
+            None => {
+                let cell = self.table.cell(slot);
+                cell.seen(cell.word())
+                    .into_iter()
+                    .for_each(|seen| record(seen.lease));
             }
         }
-        self.settle(&mut room, slot, now);
     }
 
     fn links(&self, home: &Home) -> CellLinks<'_> {

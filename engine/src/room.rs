@@ -18,7 +18,8 @@ pub(crate) struct Room<W> {
     /// By slot: every key with waiters or a record, or on the list of those that wait for fences, and no other.
     lines: HashMap<u32, Line>,
     pub(crate) waiters: Waiters<W>,
-    /// Wakes waiters at their deadlines.
+    /// Wakes waiters at their deadlines, and whoever is first in line also when the lease in front of it ends: a key that
+    /// somebody waits for is not to stand behind ten million that nobody wants.
     pub(crate) wheel: Wheel,
     /// Slots whose first waiter could not be granted for want of fences.
     starved: Vec<u32>,
@@ -81,6 +82,8 @@ pub(crate) struct Place<W> {
     wheel_next: Cell<u32>,
     wheel_prev: Cell<u32>,
     pub(crate) deadline: Tick,
+    /// When the wheel looks at it: its deadline or before.
+    wake: Tick,
     occupant: Option<(Want, W)>,
 }
 
@@ -152,6 +155,7 @@ impl<W> Room<W> {
             wheel_next: Cell::new(NONE),
             wheel_prev: Cell::new(NONE),
             deadline,
+            wake: deadline,
             occupant: Some((want, waiter)),
         });
         if line.last == NONE {
@@ -163,6 +167,30 @@ impl<W> Room<W> {
         line.length += 1;
         self.wheel.insert(&self.waiters, place, deadline);
         (place, self.waiters.get(place).generation)
+    }
+
+    /// Has the wheel look at a waiter at `at`, if that is sooner than it would.
+    pub(crate) fn wake_by(&mut self, place: u32, at: Tick) {
+        if self.waiters.get(place).wake <= at {
+            return;
+        }
+        if Wheel::is_linked(&self.waiters, place) {
+            self.wheel.remove(&self.waiters, place);
+        }
+        self.waiters.get_mut(place).wake = at;
+        self.wheel.insert(&self.waiters, place, at);
+    }
+
+    /// A waiter came out of the wheel before its deadline: it goes back in.
+    pub(crate) fn wait_on(&mut self, place: u32) {
+        let node = self.waiters.get_mut(place);
+        node.wake = node.deadline;
+        let deadline = node.deadline;
+        self.wheel.insert(&self.waiters, place, deadline);
+    }
+
+    pub(crate) fn deadline_of(&self, place: u32) -> Tick {
+        self.waiters.get(place).deadline
     }
 
     /// The first in line, with what it wants.
@@ -318,7 +346,7 @@ impl<W> Links for Waiters<W> {
         self.get(entry).wheel_prev.set(prev);
     }
     fn due(&self, entry: u32) -> Tick {
-        self.get(entry).deadline
+        self.get(entry).wake
     }
 }
 

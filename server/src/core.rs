@@ -359,6 +359,22 @@ impl Core {
         }
     }
 
+    /// The shards that live here.
+    fn shards(&self) -> impl Iterator<Item = usize> + use<> {
+        (self.id..self.shared.engine.shard_count()).step_by(self.shared.core_count)
+    }
+
+    /// Serves those who wait, in all shards of this core. Between any two bursts of expiry: a lock that somebody waits for must
+    /// not stand behind a million that nobody wants. `true`: more may be due.
+    fn wake_waiters(&self) -> bool {
+        let now = self.shared.clock.now();
+        let wake = |shard| {
+            let engine = &self.shared.engine;
+            engine.advance_waiters(shard, now, &mut { ADVANCE_BUDGET })
+        };
+        self.shards().fold(false, |more, shard| more | wake(shard))
+    }
+
     /// Turns the wheels of the shards that live here, until the server stops.
     pub(crate) async fn turn_wheels(self: Rc<Self>) {
         let engine = &self.shared.engine;
@@ -368,7 +384,8 @@ impl Core {
             if self.id == 0 {
                 more |= engine.advance_sessions(now, &mut { ADVANCE_BUDGET }).more;
             }
-            for shard in (self.id..engine.shard_count()).step_by(self.shared.core_count) {
+            for shard in self.shards() {
+                more |= self.wake_waiters();
                 let progress = engine.advance_shard(shard, now, &mut { ADVANCE_BUDGET });
                 if progress.more {
                     // Somebody else's turn between two bursts: expiry must not starve those who ask.

@@ -356,3 +356,47 @@ fn a_shard_belongs_to_one_thread_at_a_time_and_a_second_one_is_sent_away() {
     advance(&engine, at(30));
     assert_eq!(engine.host().take().len(), 1000, "each was lost once");
 }
+
+#[test]
+fn a_lease_that_somebody_waits_for_ends_on_time_however_many_others_are_due() {
+    let engine = locks();
+    let [mut holder, mut waiter] = seats(&engine);
+    for number in 0..20_000 {
+        take(&engine, &mut holder, &format!("k{number}"), 100, at(0));
+    }
+    take(&engine, &mut holder, "wanted", 100, at(0));
+    advance(&engine, at(0));
+    wait(&engine, &mut waiter, "wanted", 1_000, 1, at(1));
+    let wake = |now| {
+        for shard in 0..engine.shard_count() {
+            engine.advance_waiters(shard, now, &mut 100);
+        }
+    };
+    wake(at(99));
+    assert_eq!(engine.host().take(), []);
+    // Nobody has turned the wheels.
+    wake(at(101));
+    let told = engine.host().take();
+    assert!(
+        matches!(
+            &told[..],
+            [Event::Lost { .. }, Event::Granted { waiter: 1, .. }]
+        ),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn who_waits_behind_a_renewed_lease_goes_on_waiting_until_that_ends() {
+    let engine = locks();
+    let [mut holder, mut waiter] = seats(&engine);
+    let grant = take(&engine, &mut holder, "k", 100, at(0));
+    wait(&engine, &mut waiter, "k", 1_000, 1, at(1));
+    engine.renew(&holder, key("k"), grant.fence, 500, at(50));
+    for ms in [101, 300, 549] {
+        advance(&engine, at(ms));
+        assert_eq!(engine.host().take(), [], "at {ms}");
+    }
+    advance(&engine, at(551));
+    assert_eq!(engine.host().take().len(), 2);
+}
