@@ -66,7 +66,7 @@ mod tick;
 pub mod wheel;
 mod word;
 
-pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Settings, Survey};
+pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Settings, Survey, WARM_MAX};
 #[cfg(loom)]
 pub use fault::{Fault, inject};
 pub use fence::Fence;

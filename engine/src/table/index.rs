@@ -192,6 +192,12 @@ impl Index {
         Search::Moved
     }
 
+    /// Reads where a search for this hash begins, and nothing else.
+    #[inline]
+    pub(crate) fn touch(&self, hash: u64) -> u32 {
+        self.entries[self.prober(hash).position].load(Ordering::Relaxed)
+    }
+
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.
     pub(crate) fn insert_at(&self, position: usize, prober: &Prober, slot: u32) -> Insert {
         let entry = prober.tag << TAG_SHIFT | slot;

@@ -133,6 +133,22 @@ impl Table {
         }
     }
 
+    /// Reads the index where a search for this hash begins, so that it is at hand when the search comes.
+    #[inline]
+    pub(crate) fn touch_index(&self, hash: u64, guard: &Guard) -> u32 {
+        self.current(guard).touch(hash)
+    }
+
+    /// Reads the cell that a search for this hash would look at first.
+    #[inline]
+    pub(crate) fn touch_cell(&self, hash: u64, guard: &Guard) -> u32 {
+        let index = self.current(guard);
+        match index.search(hash, Some) {
+            Search::Found(slot) => self.cell(slot).word().bits() as u32,
+            Search::Absent | Search::Moved => 0,
+        }
+    }
+
     /// Goes on where entries have been moved from `index`.
     #[cold]
     fn find_beyond(

@@ -1,13 +1,13 @@
 //! From a request to the engine and back: a batch of frames is decided in one go, every reply appended to one buffer.
 
 use crate::core::Core;
-use crate::host::Waiter;
+use crate::host::{Switchboard, Waiter};
 use crate::net::connection::Connection;
 use crate::net::record::GrantTerms;
 use crate::net::{inspect, reply};
 use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Engine, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use protocol::{
     Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
@@ -81,7 +81,13 @@ impl Batch {
             }
         }
         let mut more = false;
+        // How many of the requests that come next have been looked at ahead of time.
+        let mut warm = 0;
         let result = loop {
+            if warm == 0 {
+                warm = warm_up(&shared.engine, unread);
+            }
+            warm -= 1;
             if more || out.len() >= out_high {
                 more = true;
                 break Ok(());
@@ -590,6 +596,25 @@ fn session_ended() -> Reply<'static> {
         "the session has ended; open a new one",
     )
 }
+
+/// Has the engine read ahead for the locks that the next requests are about. Returns how many requests that covers: one at
+/// least, and so many that looking ahead is worth its while.
+fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) -> usize {
+    // The shortest request about a lock has about as many bytes.
+    if unread.len() < WARM_BYTES_MIN {
+        return engine::WARM_MAX;
+    }
+    let frames =
+        std::iter::from_fn(|| Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX).ok()?);
+    engine.warm(frames.filter_map(|frame| match Request::decode(&frame) {
+        Ok(Request::Acquire(acquire)) => Some(engine_key(acquire.key)),
+        _ => None,
+    }));
+    engine::WARM_MAX
+}
+
+/// Less than this is one request or two.
+const WARM_BYTES_MIN: usize = 128;
 
 /// Requests that look at many things, so that a pipeline full of them would hold up everybody else on the core.
 fn takes_long(kind: u8) -> bool {
