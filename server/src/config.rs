@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use value::{
     ADDRESS, ADDRESS_OR_OFF, DURABILITY, Kind, LOG_FORMAT, LOG_LEVEL, ON_OFF, PATH, PATH_OR_OFF,
-    SERVER_NAME, SWITCH, TIME, count, size,
+    SERVER_NAME, SHORT_TIME, SWITCH, TIME, count, size,
 };
 
 /// Shards are spread over the I/O threads, and the engine numbers them with one byte.
@@ -197,6 +197,9 @@ settings! {
         threads: u32 = 0, count(), in 0..=SHARDS_MAX;
         /// Keep every I/O thread on a core of its own. For machines that do nothing else.
         pin: bool = false, SWITCH;
+        /// How long an I/O thread stays awake after it had something to do for a client that waits for it: a core that sleeps
+        /// takes longer to wake than a hand-off does. 0 is off.
+        spin: Duration = Duration::from_micros(40), SHORT_TIME, in Duration::ZERO..=Duration::from_millis(10);
         /// Parts of the lock table, a power of two. 0 is 32 per thread.
         shards: u32 = 0, count(), in 0..=SHARDS_MAX;
     }

@@ -14,7 +14,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How many steps of expiry a core does before it looks at its sockets again: a tenth of a millisecond.
 const ADVANCE_BUDGET: u32 = 128;
@@ -41,6 +42,9 @@ pub(crate) struct Core {
     pub(crate) turned_away: Cell<usize>,
     /// What is written down and not on the disk yet: see `net/holdback.rs`.
     pub(crate) unsynced: RefCell<Unsynced>,
+    /// Something happened: stay awake for a while.
+    stir: Notify,
+    stirred: Cell<bool>,
 }
 
 /// Connections by slot; a slot's generation tells one connection from the next.
@@ -63,6 +67,8 @@ impl Core {
             sockets: Cell::new(0),
             turned_away: Cell::new(0),
             unsynced: RefCell::default(),
+            stir: Notify::new(),
+            stirred: Cell::new(false),
             is_stopping: Cell::new(false),
         })
     }
@@ -149,6 +155,9 @@ impl Core {
         {
             self.open(mail);
             taken += 1;
+        }
+        if taken > 0 {
+            self.stir();
         }
         self.end_turn();
         taken
@@ -356,6 +365,29 @@ impl Core {
         for connection in forgotten.iter().flat_map(|session| session.connections()) {
             let post = self.shared.engine.host().post(connection);
             post.send(Mail::SessionGone { connection });
+        }
+    }
+
+    /// There was something to do here, and there may be more in a moment.
+    #[inline]
+    pub(crate) fn stir(&self) {
+        if !self.shared.config.spin.is_zero() && !self.stirred.replace(true) {
+            self.stir.notify_one();
+        }
+    }
+
+    /// Keeps this core awake for a while after it had something to do: a core that sleeps takes longer to wake than a hand-off
+    /// does. Whoever else wants the processor gets it at every turn.
+    pub(crate) async fn stay_awake(self: Rc<Self>) {
+        loop {
+            self.stir.notified().await;
+            while self.stirred.replace(false) {
+                let begun = Instant::now();
+                while begun.elapsed() < self.shared.config.spin && !self.stirred.get() {
+                    std::thread::yield_now();
+                    tokio::task::yield_now().await;
+                }
+            }
         }
     }
 

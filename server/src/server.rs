@@ -408,6 +408,9 @@ fn run_core(
         let core = Core::new(id, shared.clone(), seats);
         tokio::task::spawn_local(core.clone().take_mail());
         tokio::task::spawn_local(core.clone().turn_wheels());
+        if !shared.config.spin.is_zero() {
+            tokio::task::spawn_local(core.clone().stay_awake());
+        }
         tokio::select! {
             result = listener::accept(core.clone(), listener) => {
                 if let Err(error) = result {

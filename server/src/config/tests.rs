@@ -352,3 +352,27 @@ fn sizes_are_read_as_they_are_written() {
         assert_eq!(bytes_max(text), None, "{text}");
     }
 }
+
+#[test]
+fn short_times_have_microseconds() {
+    let spin = |text| {
+        sources(&[], &[("spin", text)])
+            .load()
+            .map(|loaded| loaded.config.spin)
+    };
+    assert_eq!(spin("40us").ok(), Some(Duration::from_micros(40)));
+    assert_eq!(spin("1ms").ok(), Some(Duration::from_millis(1)));
+    assert_eq!(spin("0").ok(), Some(Duration::ZERO));
+    for bad in ["40", "-1us", "1.5us", "11ms", "us"] {
+        assert!(spin(bad).is_err(), "{bad}");
+    }
+    let config = Config {
+        spin: Duration::from_micros(1_500),
+        ..Config::default()
+    };
+    let setting = SETTINGS
+        .iter()
+        .find(|setting| setting.name == "spin")
+        .unwrap();
+    assert_eq!(setting.show(&config), "1500us");
+}

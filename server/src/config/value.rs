@@ -127,6 +127,20 @@ pub(super) const TIME: Kind<Duration> = Kind {
     is_quoted: true,
 };
 
+/// A length of time that may be shorter than a millisecond.
+pub(super) const SHORT_TIME: Kind<Duration> = Kind {
+    metavar: "TIME",
+    parse: |text| match text.strip_suffix("us").map(str::parse) {
+        Some(Ok(us)) => Ok(Duration::from_micros(us)),
+        _ => parse_time(text),
+    },
+    show: |time| match time.subsec_micros() % 1_000 {
+        0 => show_time(*time),
+        _ => format!("{}us", time.as_micros()),
+    },
+    is_quoted: true,
+};
+
 /// A number of bytes.
 pub(super) const fn size<T: TryFrom<u64> + TryInto<u64> + Copy>() -> Kind<T> {
     Kind {

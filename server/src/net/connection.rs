@@ -44,6 +44,9 @@ const OUT_BYTES_KEPT: usize = 64 * 1024;
 /// While the server stops, a connection is closed when nothing has come for so long: what was under way has arrived by then.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// A batch of so few requests comes from a client that waits for each answer.
+const STIRRING_MAX: u64 = 2;
+
 /// How long a connection that was told goodbye may take to hear it.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -209,6 +212,10 @@ async fn converse(
             core.end_turn();
             match result {
                 Ok(so_far) => {
+                    // Who asks for one thing at a time is waiting for it. Who sends many at once keeps us awake anyway.
+                    if (1..=STIRRING_MAX).contains(&so_far.requests) {
+                        core.stir();
+                    }
                     unread.advance(so_far.bytes);
                     decided = so_far;
                 }

@@ -39,6 +39,8 @@ pub(crate) struct Decided {
     pub(crate) bytes: usize,
     /// It was broken off: there may be complete frames among the rest.
     pub(crate) more: bool,
+    /// How many requests there were.
+    pub(crate) requests: u64,
 }
 
 impl Batch {
@@ -122,7 +124,11 @@ impl Batch {
         memory.extend(self.outcomes.drain(..));
         self.core.hold_back(&connection, out, start);
         let bytes = bytes.len() - unread.len();
-        result.map(|()| Decided { bytes, more })
+        result.map(|()| Decided {
+            bytes,
+            more,
+            requests,
+        })
     }
 
     fn decide_one(&mut self, frame: &Frame<'_>, seat: &mut Seat, now: Tick, out: &mut BytesMut) {
@@ -548,7 +554,8 @@ impl Batch {
     /// and nobody who asks too early is to be told that it is lost.
     fn not_held_yet(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
         match self.recovering(now) {
-            Some(recovering) if why == NotHeld::Free => recovering,
+            // Held by somebody else may mean: shared, and the others were faster to claim it.
+            Some(recovering) if why != NotHeld::Expired => recovering,
             _ => self.not_held(why, key, now),
         }
     }

@@ -546,24 +546,37 @@ fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
     let server = on(directory.path(), Durability::Fence);
     let mut holder = Peer::connect(server.local_addr(), "holder");
     let fence = holder.acquire("k", 3_000);
-    let session = holder.session.unwrap();
+    let mut other = Peer::connect(server.local_addr(), "other");
+    let others = other.ask(&shared("shared", 3_000, 0), granted);
+    let ours = holder.ask(&shared("shared", 3_000, 0), granted);
+    let (session, other_session) = (holder.session.unwrap(), other.session.unwrap());
     let left = wreck(directory.path());
     drop(server);
     let server = on(left.path(), Durability::Fence);
     let mut first = comes_back(&server, session);
     let mut second = first.join("second");
-    let renew = Request::Renew {
-        key: wire_key("k"),
+    // Somebody else has claimed its share already.
+    let mut other = comes_back(&server, other_session);
+    let shared_claim = Reclaim {
+        mode: Mode::Shared,
+        ..claim("shared", others, 3_000)
+    };
+    assert_eq!(other.ask(&Request::Reclaim(shared_claim), granted), others);
+    let renewal = |key, fence| Request::Renew {
+        key: wire_key(key),
         fence: wire_fence(fence),
         lease: Lease::Ttl { ttl_ms: 3_000 },
     };
-    second.ask(&renew, |reply| {
-        let reason = UnavailableReason::RECOVERING;
-        assert!(
-            matches!(reply, Reply::Unavailable { reason: why, .. } if why == reason),
-            "{reply:?}"
-        );
-    });
+    let renew = renewal("k", fence);
+    for renew in [&renew, &renewal("shared", ours)] {
+        second.ask(renew, |reply| {
+            let reason = UnavailableReason::RECOVERING;
+            assert!(
+                matches!(reply, Reply::Unavailable { reason: why, .. } if why == reason),
+                "{reply:?}"
+            );
+        });
+    }
     assert_eq!(
         first.ask(&Request::Reclaim(claim("k", fence, 3_000)), granted),
         fence
