@@ -1,11 +1,13 @@
 //! `bench`: measures Fencepost, beside Redis, etcd and the floor (`bench --hot-key` and other workloads), and its engine by itself
-//! (`bench engine`).
+//! (`bench engine`); and shows what locks are worth, with and without fences (`bench --experiment NAME`).
 
+mod experiments;
 mod figures;
 mod load;
 mod restart;
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,6 +21,8 @@ struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     load: load::Options,
+    #[command(flatten)]
+    experiments: experiments::Flags,
 }
 
 #[derive(Subcommand)]
@@ -30,6 +34,9 @@ enum Command {
     /// A peer that is part of this program, in a process of its own.
     #[command(hide = true)]
     Serve { name: String, directory: PathBuf },
+    /// Takes a lock, pauses, and writes to a resource: what the experiments stop, kill and wake up again.
+    #[command(hide = true)]
+    Worker(experiments::worker::Arguments),
     /// Becomes another program, one that does not outlive the bench.
     #[command(hide = true)]
     Guard {
@@ -39,9 +46,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match arguments.command {
-        None => load::run(arguments.load),
+        None => match arguments.experiments.experiment {
+            None => load::run(arguments.load),
+            Some(name) => {
+                // The experiments have leases of their own unless somebody says otherwise.
+                let is_ttl_given = matches.value_source("ttl") == Some(ValueSource::CommandLine);
+                let ttl = is_ttl_given.then_some(arguments.load.ttl);
+                experiments::run(name, &arguments.experiments, &arguments.load, ttl)
+            }
+        },
+        Some(Command::Worker(arguments)) => experiments::worker::run(&arguments),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
         Some(Command::Restart(arguments)) => restart::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),

@@ -1,5 +1,7 @@
 //! The tool as people call it, in runs as short as can be. Whether it works is checked, never how fast anything is.
 
+mod experiments;
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -11,7 +11,7 @@ pub(crate) mod fencepost;
 mod http2;
 pub(crate) mod redis;
 pub(crate) mod redlock;
-mod resp;
+pub(crate) mod resp;
 
 use child::{Process, Usage, free_address};
 use clap::ValueEnum;

@@ -1,0 +1,160 @@
+//! etcd: its lock service, under a lease, through its JSON gateway. Whoever finds the lock taken stands in line at the server. The
+//! fence is the revision at which the lock became ours.
+
+use super::{Lock, Wish};
+use crate::experiments::http;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the server may take to answer, besides the wait in line.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A lease is prolonged when this fraction of it has passed, as Fencepost's client does.
+const RENEW_FRACTION: u32 = 3;
+
+pub(crate) struct Etcd {
+    address: SocketAddr,
+    held: Option<Held>,
+}
+
+struct Held {
+    /// What etcd calls the lock that we hold: the key with the lease's number behind it.
+    key: String,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Etcd {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Etcd {
+            address,
+            held: None,
+        }
+    }
+}
+
+fn call(
+    address: SocketAddr,
+    path: &str,
+    question: &Value,
+    patience: Duration,
+) -> Result<Value, String> {
+    let answer = http::ask(address, "POST", path, &[], &question.to_string(), patience)
+        .map_err(|error| format!("etcd: {error}"))?;
+    let value: Value = serde_json::from_str(&answer.body)
+        .map_err(|error| format!("etcd: {error}: {}", answer.body))?;
+    match answer.status {
+        200 => Ok(value),
+        status => Err(format!("etcd: {status}: {value}")),
+    }
+}
+
+impl Lock for Etcd {
+    fn acquire(&mut self, wish: &Wish) -> Result<Option<u64>, String> {
+        // Leases are whole seconds.
+        let seconds = wish.ttl.as_secs_f64().ceil().max(1.0) as u64;
+        let question = json!({ "TTL": seconds });
+        let granted = call(self.address, "/v3/lease/grant", &question, PATIENCE)?;
+        let lease = granted["ID"]
+            .as_str()
+            .ok_or("etcd: a lease has a number")?
+            .to_owned();
+        let is_over = Arc::new(AtomicBool::new(false));
+        if wish.wait > wish.ttl || wish.is_renewed {
+            // Whoever waits must keep its lease alive meanwhile; whoever holds, only if it was asked to.
+            keep_alive(self.address, &lease, wish.ttl, Arc::clone(&is_over));
+        }
+        let question = json!({ "name": base64(wish.key.as_bytes()), "lease": lease });
+        let locked = call(
+            self.address,
+            "/v3/lock/lock",
+            &question,
+            wish.wait + PATIENCE,
+        )?;
+        if !wish.is_renewed {
+            is_over.store(true, Ordering::Relaxed);
+        }
+        let fence = locked["header"]["revision"].as_str();
+        let fence = fence.and_then(|revision| revision.parse().ok());
+        self.held = Some(Held {
+            key: locked["key"]
+                .as_str()
+                .ok_or("etcd: a lock has a key")?
+                .to_owned(),
+            is_over,
+        });
+        fence.map(Some).ok_or("etcd: a revision is a number".into())
+    }
+
+    fn believes(&self) -> Option<bool> {
+        None
+    }
+
+    /// etcd answers the same whether or not there was anything to release, so the key is looked at first; it is nobody else's.
+    fn release(&mut self) -> Result<bool, String> {
+        let Some(held) = self.held.take() else {
+            return Ok(false);
+        };
+        held.is_over.store(true, Ordering::Relaxed);
+        let key = json!({ "key": held.key });
+        let found = call(self.address, "/v3/kv/range", &key, PATIENCE)?;
+        call(self.address, "/v3/lock/unlock", &key, PATIENCE)?;
+        Ok(found["count"] == "1")
+    }
+}
+
+/// Prolongs a lease from a thread of its own, until it is over or lost.
+fn keep_alive(address: SocketAddr, lease: &str, ttl: Duration, is_over: Arc<AtomicBool>) {
+    let question = json!({ "ID": lease });
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(ttl / RENEW_FRACTION);
+            if is_over.load(Ordering::Relaxed)
+                || call(address, "/v3/lease/keepalive", &question, PATIENCE).is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// As the gateway wants bytes.
+fn base64(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let mut group = [0; 3];
+        group[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for digit in 0..4 {
+            let index = bits >> (18 - 6 * digit) & 63;
+            text.push(match digit <= chunk.len() {
+                true => DIGITS[index as usize] as char,
+                false => '=',
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_base64() {
+        let cases = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (plain, encoded) in cases {
+            assert_eq!(base64(plain.as_bytes()), encoded);
+        }
+    }
+}

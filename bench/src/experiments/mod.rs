@@ -1,0 +1,146 @@
+//! `bench --experiment NAME`: what a lock is worth, shown by breaking it.
+//!
+//! Each experiment starts what it needs, runs both sides of an argument, prints a table and says which of its claims held.
+//! A claim is computed from what was observed; one that did not hold makes the run fail, so that nobody can quote a table
+//! that shows something else.
+//!
+//! | file            | what                                                                                     |
+//! |-----------------|------------------------------------------------------------------------------------------|
+//! | `worker.rs`     | a process that locks, pauses and writes; `crew.rs`: starts, stops and listens to it      |
+//! | `locks/`        | the locks it takes, one file per backend; `wire.rs`: Fencepost without its client        |
+//! | `store.rs`      | the resource that is written to; `http.rs`: how it and etcd are spoken to                |
+//! | `report.rs`     | tables, claims, JSON                                                                     |
+//! | all others      | one experiment each; `measured.rs`: those that are a workload of the bench               |
+
+mod crew;
+mod http;
+mod locks;
+mod pause;
+mod report;
+mod store;
+pub(crate) mod worker;
+
+use crate::load::Options;
+use crate::load::peers::{Peer, PeerName};
+use clap::{Args, ValueEnum};
+use locks::Backend;
+use report::Report;
+use server::config::parse_time;
+use std::fs::File;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// Shows one thing about locks, with and without fences, and says whether it was seen.
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Experiments")]
+    pub(crate) experiment: Option<Name>,
+    /// The long form of an experiment.
+    #[arg(long, requires = "experiment", help_heading = "Experiments")]
+    full: bool,
+    /// How long the first holder stands still. --ttl is the lease it had.
+    #[arg(long, requires = "experiment", value_parser = parse_time, value_name = "TIME", help_heading = "Experiments")]
+    pause: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// A holder stands still for longer than its lease, on every backend.
+    Pause,
+    /// All of them, one after another.
+    All,
+}
+
+/// What an experiment is run with.
+struct Context<'a> {
+    options: &'a Options,
+    is_full: bool,
+    ttl: Option<Duration>,
+    pause: Option<Duration>,
+}
+
+impl Context<'_> {
+    /// The backends that were asked for: all three, unless `--peer` names some.
+    fn backends(&self) -> Vec<Backend> {
+        let asked = &self.options.peer;
+        let is_asked = |backend: &Backend| asked.is_empty() || asked.contains(&backend.peer());
+        Backend::ALL.into_iter().filter(is_asked).collect()
+    }
+
+    /// Starts a peer, or has the report say why it is left out.
+    fn start(&self, name: PeerName, report: &mut Report) -> Option<Peer> {
+        match Peer::start(name) {
+            Ok(peer) => {
+                report.used(format!("{} {}", peer.name, peer.version));
+                Some(peer)
+            }
+            Err(why) => {
+                report.skipped(format!("{name}: {why}"));
+                None
+            }
+        }
+    }
+}
+
+/// Runs one experiment or all of them.
+pub(crate) fn run(
+    name: Name,
+    arguments: &Flags,
+    options: &Options,
+    ttl: Option<Duration>,
+) -> ExitCode {
+    let context = Context {
+        options,
+        is_full: arguments.full,
+        ttl,
+        pause: arguments.pause,
+    };
+    let names = match name {
+        Name::All => Name::value_variants()
+            .iter()
+            .copied()
+            .filter(|name| *name != Name::All)
+            .collect(),
+        name => vec![name],
+    };
+    let mut lines = Vec::new();
+    let mut has_failed = false;
+    for name in names {
+        let begun = Instant::now();
+        match one(name, &context) {
+            Ok(report) => {
+                report.print(begun.elapsed());
+                has_failed |= !report.holds();
+                lines.extend(report.lines());
+            }
+            Err(why) => {
+                println!("\nFAILED: {name:?}: {why}");
+                has_failed = true;
+            }
+        }
+    }
+    if let Some(path) = &options.json {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+        match written {
+            Ok(()) => println!("\nwrote {}", path.display()),
+            Err(error) => {
+                eprintln!("bench: {}: {error}", path.display());
+                has_failed = true;
+            }
+        }
+    }
+    if has_failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn one(name: Name, context: &Context<'_>) -> Result<Report, String> {
+    match name {
+        Name::Pause => pause::run(context),
+        Name::All => Err("it is none by itself".to_owned()),
+    }
+}

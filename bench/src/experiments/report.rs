@@ -1,0 +1,173 @@
+//! What an experiment found: a table, the claims that the table bears out or does not, and the same for programs.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// One experiment's findings.
+pub(crate) struct Report {
+    name: &'static str,
+    question: &'static str,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    lines: Vec<Value>,
+    claims: Vec<Claim>,
+    used: Vec<String>,
+    skipped: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// Something that the experiment is there to show.
+struct Claim {
+    sentence: String,
+    holds: bool,
+}
+
+impl Report {
+    pub(crate) fn new(
+        name: &'static str,
+        question: &'static str,
+        columns: &[&'static str],
+    ) -> Self {
+        Report {
+            name,
+            question,
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+            lines: Vec::new(),
+            claims: Vec::new(),
+            used: Vec::new(),
+            skipped: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// A line of the table, and what programs get of it.
+    pub(crate) fn row(&mut self, cells: Vec<String>, observed: &impl Serialize) {
+        assert_eq!(cells.len(), self.columns.len(), "a cell for every column");
+        self.rows.push(cells);
+        let mut line = json!({ "experiment": self.name });
+        let observed = serde_json::to_value(observed).expect("numbers and strings can be written");
+        if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), observed) {
+            line.extend(fields);
+        }
+        self.lines.push(line);
+    }
+
+    /// A claim, with whether the observations bear it out.
+    pub(crate) fn claim(&mut self, sentence: impl Into<String>, holds: bool) {
+        self.claims.push(Claim {
+            sentence: sentence.into(),
+            holds,
+        });
+    }
+
+    pub(crate) fn used(&mut self, what: String) {
+        if !self.used.contains(&what) {
+            self.used.push(what);
+        }
+    }
+
+    /// Something that was left out, and why.
+    pub(crate) fn skipped(&mut self, what: String) {
+        self.skipped.push(what);
+    }
+
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Whether something was claimed, and all of it held: an experiment that shows nothing has failed.
+    pub(crate) fn holds(&self) -> bool {
+        !self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds)
+    }
+
+    pub(crate) fn print(&self, took: Duration) {
+        println!("\n{}: {}", self.name, self.question);
+        if !self.used.is_empty() {
+            println!("used: {}", self.used.join(", "));
+        }
+        for what in &self.skipped {
+            println!("SKIPPED: {what}");
+        }
+        println!("\n{}", table(&self.columns, &self.rows));
+        for note in &self.notes {
+            println!("{note}");
+        }
+        for claim in &self.claims {
+            let verdict = if claim.holds { "shown" } else { "NOT SHOWN" };
+            println!("{verdict}: {}", claim.sentence);
+        }
+        if self.claims.is_empty() {
+            println!("NOT SHOWN: nothing could be run");
+        }
+        println!("took {:.1} s", took.as_secs_f64());
+    }
+
+    /// One object per row and claim.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let claims = self.claims.iter().map(|claim| {
+            json!({ "experiment": self.name, "claim": claim.sentence, "shown": claim.holds })
+        });
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|what| json!({ "experiment": self.name, "skipped": what }));
+        let lines = self.lines.iter().cloned().chain(claims).chain(skipped);
+        lines.map(|line| line.to_string())
+    }
+}
+
+/// A table in Markdown, so that a run can be pasted into a document as it is.
+fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let width_of = |index: usize| {
+        let cells = rows.iter().map(|row| row[index].chars().count());
+        cells
+            .chain([columns[index].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width_of).collect();
+    let line = |cells: Vec<&str>| {
+        let cells = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, &width)| format!("{cell:width$}"));
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let mut text = line(columns.to_vec());
+    let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+    text.push_str(&line(rules.iter().map(String::as_str).collect()));
+    for row in rows {
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+/// Yes or no, for a cell.
+pub(crate) fn yes(is_so: bool) -> String {
+    (if is_so { "yes" } else { "no" }).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_that_did_not_hold_fails_the_experiment_and_so_does_none_at_all() {
+        let mut report = Report::new("x", "?", &["a"]);
+        assert!(!report.holds());
+        report.claim("one", true);
+        assert!(report.holds());
+        report.claim("another", false);
+        assert!(!report.holds());
+        assert!(report.lines().any(|line| line.contains("\"shown\":false")));
+    }
+
+    #[test]
+    fn tables_are_markdown_with_columns_in_line() {
+        let rows = vec![vec!["1".to_owned(), "four".to_owned()]];
+        let expected = "| abc | d    |\n| --- | ---- |\n| 1   | four |\n";
+        assert_eq!(table(&["abc", "d"], &rows), expected);
+    }
+}
