@@ -14,10 +14,13 @@
 
 mod crew;
 mod http;
+mod liveness;
 mod locks;
 mod pause;
 mod report;
 mod store;
+mod toctou;
+mod wire;
 pub(crate) mod worker;
 
 use crate::load::Options;
@@ -48,6 +51,10 @@ pub(crate) struct Flags {
 pub(crate) enum Name {
     /// A holder stands still for longer than its lease, on every backend.
     Pause,
+    /// A holder whose lease has ended gives the lock back.
+    Toctou,
+    /// A holder is killed.
+    Liveness,
     /// All of them, one after another.
     All,
 }
@@ -141,6 +148,8 @@ pub(crate) fn run(
 fn one(name: Name, context: &Context<'_>) -> Result<Report, String> {
     match name {
         Name::Pause => pause::run(context),
+        Name::Toctou => toctou::run(context),
+        Name::Liveness => liveness::run(context),
         Name::All => Err("it is none by itself".to_owned()),
     }
 }

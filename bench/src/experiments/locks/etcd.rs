@@ -4,6 +4,7 @@
 use super::{Lock, Wish};
 use crate::experiments::http;
 use serde_json::{Value, json};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,24 +36,48 @@ impl Etcd {
     }
 }
 
+/// Why there is no answer.
+enum Failure {
+    TimedOut,
+    Other(String),
+}
+
+impl From<Failure> for String {
+    fn from(failure: Failure) -> String {
+        match failure {
+            Failure::TimedOut => "etcd: no answer".to_owned(),
+            Failure::Other(why) => why,
+        }
+    }
+}
+
 fn call(
     address: SocketAddr,
     path: &str,
     question: &Value,
     patience: Duration,
-) -> Result<Value, String> {
-    let answer = http::ask(address, "POST", path, &[], &question.to_string(), patience)
-        .map_err(|error| format!("etcd: {error}"))?;
-    let value: Value = serde_json::from_str(&answer.body)
-        .map_err(|error| format!("etcd: {error}: {}", answer.body))?;
+) -> Result<Value, Failure> {
+    let answer = http::ask(address, "POST", path, &[], &question.to_string(), patience);
+    let answer = answer.map_err(|error| match error.kind() {
+        // What a socket says whose time for reading is over.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::TimedOut,
+        _ => Failure::Other(format!("etcd: {error}")),
+    })?;
+    let other = |why: String| Failure::Other(format!("etcd: {why}: {}", answer.body));
+    let value = serde_json::from_str(&answer.body).map_err(|error| other(error.to_string()))?;
     match answer.status {
         200 => Ok(value),
-        status => Err(format!("etcd: {status}: {value}")),
+        status => Err(other(status.to_string())),
     }
 }
 
-impl Lock for Etcd {
-    fn acquire(&mut self, wish: &Wish) -> Result<Option<u64>, String> {
+impl Etcd {
+    /// Waits for the lock for as long as `patience`; what is asked after that is withdrawn with the connection.
+    pub(crate) fn acquire_within(
+        &mut self,
+        wish: &Wish,
+        patience: Duration,
+    ) -> Result<Option<u64>, String> {
         // Leases are whole seconds.
         let seconds = wish.ttl.as_secs_f64().ceil().max(1.0) as u64;
         let question = json!({ "TTL": seconds });
@@ -67,12 +92,11 @@ impl Lock for Etcd {
             keep_alive(self.address, &lease, wish.ttl, Arc::clone(&is_over));
         }
         let question = json!({ "name": base64(wish.key.as_bytes()), "lease": lease });
-        let locked = call(
-            self.address,
-            "/v3/lock/lock",
-            &question,
-            wish.wait + PATIENCE,
-        )?;
+        let locked = match call(self.address, "/v3/lock/lock", &question, patience) {
+            Ok(locked) => locked,
+            Err(Failure::TimedOut) => return Ok(None),
+            Err(Failure::Other(why)) => return Err(why),
+        };
         if !wish.is_renewed {
             is_over.store(true, Ordering::Relaxed);
         }
@@ -86,6 +110,12 @@ impl Lock for Etcd {
             is_over,
         });
         fence.map(Some).ok_or("etcd: a revision is a number".into())
+    }
+}
+
+impl Lock for Etcd {
+    fn acquire(&mut self, wish: &Wish) -> Result<Option<u64>, String> {
+        self.acquire_within(wish, wish.wait + PATIENCE)
     }
 
     fn believes(&self) -> Option<bool> {
