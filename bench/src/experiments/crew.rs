@@ -22,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) pause: Duration,
     pub(crate) work: Duration,
     pub(crate) is_renewed: bool,
-    pub(crate) is_session_bound: bool,
+    pub(crate) session_ttl: Option<Duration>,
 }
 
 /// A running worker. Dropping it kills it.
@@ -53,8 +53,8 @@ impl Job {
         if self.is_renewed {
             command.arg("--renew");
         }
-        if self.is_session_bound {
-            command.arg("--session");
+        if let Some(session_ttl) = self.session_ttl {
+            command.args(["--session-ttl", &ms(session_ttl)]);
         }
         let mut child = command
             .stdin(Stdio::null())

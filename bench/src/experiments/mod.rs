@@ -9,15 +9,21 @@
 //! | `worker.rs`     | a process that locks, pauses and writes; `crew.rs`: starts, stops and listens to it      |
 //! | `locks/`        | the locks it takes, one file per backend; `wire.rs`: Fencepost without its client        |
 //! | `store.rs`      | the resource that is written to; `http.rs`: how it and etcd are spoken to                |
+//! | `daemon.rs`     | servers that are killed and started again                                                |
 //! | `report.rs`     | tables, claims, JSON                                                                     |
 //! | all others      | one experiment each; `measured.rs`: those that are a workload of the bench               |
 
 mod crew;
+mod daemon;
 mod http;
 mod liveness;
 mod locks;
+mod measured;
 mod pause;
+mod redlock;
+mod renew;
 mod report;
+mod restart;
 mod store;
 mod toctou;
 mod wire;
@@ -55,6 +61,18 @@ pub(crate) enum Name {
     Toctou,
     /// A holder is killed.
     Liveness,
+    /// The lock server is killed under load.
+    Restart,
+    /// A lease that is renewed while its holder works.
+    Renew,
+    /// Five Redis servers, of which one forgets.
+    Redlock,
+    /// More and more want one key.
+    Contention,
+    /// Order of arrival against order of grants.
+    Fairness,
+    /// Very many short leases end.
+    Expiry,
     /// All of them, one after another.
     All,
 }
@@ -150,6 +168,12 @@ fn one(name: Name, context: &Context<'_>) -> Result<Report, String> {
         Name::Pause => pause::run(context),
         Name::Toctou => toctou::run(context),
         Name::Liveness => liveness::run(context),
+        Name::Restart => restart::run(context),
+        Name::Renew => renew::run(context),
+        Name::Redlock => redlock::run(context),
+        Name::Contention => measured::contention(context),
+        Name::Fairness => measured::fairness(context),
+        Name::Expiry => measured::expiry(context),
         Name::All => Err("it is none by itself".to_owned()),
     }
 }

@@ -116,7 +116,7 @@ impl Story {
             pause: Duration::ZERO,
             work: WORK.min(self.ttl / 4),
             is_renewed: self.is_renewed,
-            is_session_bound: false,
+            session_ttl: None,
         };
         let first_job = Job {
             pause: match self.stop {

@@ -167,7 +167,6 @@ fn by_own_key(address: SocketAddr) -> Result<Seen, String> {
         ttl,
         wait,
         is_renewed: false,
-        is_session_bound: false,
     };
     let (mut a, mut b, mut c) = (Etcd::new(address), Etcd::new(address), Etcd::new(address));
     a.acquire(&wish(SHORT, Duration::ZERO))?;

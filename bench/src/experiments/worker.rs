@@ -51,9 +51,10 @@ pub(crate) struct Arguments {
     /// Prolongs the lease while it is held.
     #[arg(long)]
     pub(crate) renew: bool,
-    /// Has the lock live by the session.
-    #[arg(long)]
-    pub(crate) session: bool,
+    /// How long the session may be silent until it ends, and all its locks with it. Only Fencepost has sessions. Without this,
+    /// longer than anything takes: only the lease counts.
+    #[arg(long, value_parser = parse_time, default_value = "10m")]
+    pub(crate) session_ttl: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -126,23 +127,17 @@ fn work(arguments: &Arguments) -> Result<(), String> {
     {
         return Err("the resource does not do with fences what --fence says".to_owned());
     }
-    let session_ttl = match arguments.session {
-        true => arguments.ttl,
-        // Long: the lease is what is looked at.
-        false => Duration::from_secs(600),
-    };
     let mut lock = locks::connect(
         arguments.backend,
         arguments.server,
         &arguments.name,
-        session_ttl,
+        arguments.session_ttl,
     )?;
     let wish = Wish {
         key: arguments.key.clone(),
         ttl: arguments.ttl,
         wait: arguments.wait,
         is_renewed: arguments.renew,
-        is_session_bound: arguments.session,
     };
     let Some(fence) = lock.acquire(&wish)? else {
         return say(What::TimedOut);

@@ -33,9 +33,6 @@ impl Fencepost {
 impl Lock for Fencepost {
     fn acquire(&mut self, wish: &Wish) -> Result<Option<u64>, String> {
         let mut request = self.client.lock(&wish.key).ttl(wish.ttl).wait(wish.wait);
-        if wish.is_session_bound {
-            request = request.session_bound();
-        }
         if !wish.is_renewed {
             request = request.no_renew();
         }

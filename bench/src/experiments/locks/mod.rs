@@ -50,9 +50,6 @@ pub(crate) struct Wish {
     pub(crate) wait: Duration,
     /// Whether something in the background prolongs it while it is held.
     pub(crate) is_renewed: bool,
-    /// Whether it lives by the session instead of by a lease of its own. Only Fencepost tells the two apart: a lock of etcd
-    /// always lives by its lease, a lock of Redis never lives by anything else than its time.
-    pub(crate) is_session_bound: bool,
 }
 
 /// A lock on one backend, held or not.
@@ -67,7 +64,8 @@ pub(crate) trait Lock {
     fn release(&mut self) -> Result<bool, String>;
 }
 
-/// Connects to a backend.
+/// Connects to a backend. `session_ttl` is for Fencepost: a lock of etcd always lives by its lease, a lock of Redis by nothing but
+/// its time.
 pub(crate) fn connect(
     backend: Backend,
     address: SocketAddr,

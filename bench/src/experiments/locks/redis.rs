@@ -44,9 +44,18 @@ struct Held {
 impl Redis {
     /// `owner` must be nobody else's.
     pub(crate) fn connect(address: SocketAddr, owner: &str) -> Result<Self, String> {
+        Self::connect_within(address, owner, PATIENCE)
+    }
+
+    /// The same, for those who will not wait for an answer as long.
+    pub(crate) fn connect_within(
+        address: SocketAddr,
+        owner: &str,
+        patience: Duration,
+    ) -> Result<Self, String> {
         Ok(Redis {
             address,
-            stream: open(address)?,
+            stream: open(address, patience)?,
             owner: owner.to_owned(),
             held: None,
         })
@@ -77,7 +86,7 @@ impl Redis {
 
     /// Prolongs the lock from a thread of its own, until it is over or lost.
     fn renew_in_background(&self, wish: &Wish, is_over: Arc<AtomicBool>) -> Result<(), String> {
-        let mut stream = open(self.address)?;
+        let mut stream = open(self.address, PATIENCE)?;
         let (key, owner, ttl) = (wish.key.clone(), self.owner.clone(), wish.ttl);
         std::thread::spawn(move || {
             let ttl_ms = ttl.as_millis().to_string();
@@ -95,10 +104,10 @@ impl Redis {
     }
 }
 
-fn open(address: SocketAddr) -> Result<TcpStream, String> {
-    let opened = TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| {
+fn open(address: SocketAddr, patience: Duration) -> Result<TcpStream, String> {
+    let opened = TcpStream::connect_timeout(&address, patience).and_then(|stream| {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
         Ok(stream)
     });
     opened.map_err(|error| format!("redis: {error}"))

@@ -1,0 +1,337 @@
+//! `contention`, `fairness` and `expiry`: what a workload of the bench shows about locks. The workload is run as people run it, by this
+//! very program in a process of its own, and its rows are read.
+
+use super::Context;
+use super::report::Report;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// How many contenders there are for the hot key.
+const CONTENDERS: &str = "50,200,1000";
+
+/// Contenders grow twentyfold; who serves nobody faster for it has met its ceiling.
+const CEILING: f64 = 2.0;
+
+/// A share of reordered pairs that is no accident.
+const DISORDER: f64 = 0.05;
+
+/// The latest that somebody who waits for a lease to end may be granted it, in the middle of the burst.
+const LAG_US: f64 = 1_000_000.0;
+
+/// Runs a workload for the backends that were asked for. Its rows.
+fn rows_of(
+    context: &Context<'_>,
+    workload: &str,
+    others: &[&str],
+    plots: &Path,
+    report: &mut Report,
+) -> Result<Vec<Value>, String> {
+    let directory = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
+    let json = directory.path().join("rows.json");
+    let peers: Vec<&str> = context
+        .backends()
+        .iter()
+        .map(|peer| peer.as_str())
+        .collect();
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let output = Command::new(program)
+        .args([workload, "--peer", &peers.join(",")])
+        .args(others)
+        .arg("--json")
+        .arg(&json)
+        .arg("--plots")
+        .arg(plots)
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in text.lines() {
+        if let Some(measured) = line.strip_prefix("measured: ") {
+            measured
+                .split(", ")
+                .for_each(|peer| report.used(peer.to_owned()));
+        }
+        let is_left_out = line.starts_with("skipped: ") || line.starts_with("left out of ");
+        if is_left_out {
+            report.skipped(line.to_owned());
+        }
+        let is_plot = line.starts_with("wrote ") && line.ends_with(".svg");
+        if is_plot && plots == context.options.plots {
+            report.note(line);
+        }
+        if line.starts_with("FAILED: ") {
+            report.note(line);
+        }
+    }
+    report.claim(
+        format!("the workload {workload} ran without an error, every grant checked"),
+        output.status.success(),
+    );
+    let rows = std::fs::read_to_string(json).map_err(|error| error.to_string())?;
+    rows.lines()
+        .map(|line| serde_json::from_str(line).map_err(|error| error.to_string()))
+        .collect()
+}
+
+fn number(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or(f64::NAN)
+}
+
+fn text(row: &Value, name: &str) -> String {
+    row[name].as_str().unwrap_or("-").to_owned()
+}
+
+/// Milliseconds of a figure in microseconds.
+fn ms(row: &Value, name: &str) -> String {
+    format!("{:.2} ms", number(row, name) / 1e3)
+}
+
+/// The rows in which each peer does most, for each number of contenders: whoever may wait in several ways is given its best.
+fn best(rows: &[Value]) -> Vec<&Value> {
+    let mut best: Vec<&Value> = Vec::new();
+    for row in rows {
+        let is_rival = |other: &&mut &Value| {
+            other["peer"] == row["peer"] && other["contenders"] == row["contenders"]
+        };
+        match best.iter_mut().find(is_rival) {
+            None => best.push(row),
+            Some(other) if number(row, "cycles_per_s") > number(other, "cycles_per_s") => {
+                *other = row;
+            }
+            Some(_) => {}
+        }
+    }
+    best
+}
+
+pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
+    let mut report = Report::new(
+        "contention",
+        "more and more want one key: what grows, the throughput or the wait?",
+        &[
+            "backend",
+            "waiting",
+            "contenders",
+            "cycles/s",
+            "p50",
+            "p99",
+            "p99.9",
+            "bounded by",
+        ],
+    );
+    let rounds = if context.is_full { "3" } else { "1" };
+    // Long: a thousand who want etcd's lock wait for seconds each, and are first to stand in line.
+    let times = ["--warmup", "2s", "--seconds", "2", "--rounds", rounds];
+    let flags = [&["--contenders", CONTENDERS][..], &times[..]].concat();
+    let rows = rows_of(
+        context,
+        "--hot-key",
+        &flags,
+        &context.options.plots,
+        &mut report,
+    )?;
+    let mut best = best(&rows);
+    best.sort_by_key(|row| text(row, "peer"));
+    for row in &best {
+        report.row(
+            vec![
+                text(row, "peer"),
+                text(row, "waiting"),
+                number(row, "contenders").to_string(),
+                format!("{:.0}", number(row, "cycles_per_s")),
+                ms(row, "p50_us"),
+                ms(row, "p99_us"),
+                ms(row, "p999_us"),
+                text(row, "bounded_by"),
+            ],
+            row,
+        );
+    }
+    for of_peer in best.chunk_by(|one, other| one["peer"] == other["peer"]) {
+        let (few, many) = (of_peer[0], of_peer[of_peer.len() - 1]);
+        report.claim(
+            format!(
+                "{}: from {} to {} contenders the cycles grow {:.2}-fold, the median wait {:.1}-fold: past the ceiling, contenders add wait",
+                text(few, "peer"),
+                few["contenders"],
+                many["contenders"],
+                grown(few, many, "cycles_per_s"),
+                grown(few, many, "p50_us"),
+            ),
+            is_at_ceiling(few, many),
+        );
+    }
+    Ok(report)
+}
+
+fn grown(few: &Value, many: &Value, name: &str) -> f64 {
+    number(many, name) / number(few, name)
+}
+
+/// Whether twenty times as many get hardly more done, and wait for longer than the throughput explains.
+fn is_at_ceiling(few: &Value, many: &Value) -> bool {
+    let cycles = grown(few, many, "cycles_per_s");
+    cycles < CEILING && grown(few, many, "p50_us") > cycles
+}
+
+pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
+    let mut report = Report::new(
+        "fairness",
+        "is whoever asked first granted first?",
+        &[
+            "backend",
+            "waiting",
+            "pairs out of order",
+            "inversions",
+            "Jain's index",
+            "median wait",
+            "longest wait",
+        ],
+    );
+    let seconds = if context.is_full { "10" } else { "2" };
+    let flags = [
+        "--contenders",
+        "50",
+        "--work",
+        "1ms",
+        "--rounds",
+        "1",
+        "--seconds",
+        seconds,
+    ];
+    // The plots of this workload are those of `contention`.
+    let elsewhere = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
+    let rows = rows_of(context, "--hot-key", &flags, elsewhere.path(), &mut report)?;
+    for row in &rows {
+        report.row(
+            vec![
+                text(row, "peer"),
+                text(row, "waiting"),
+                format!("{:.2} %", number(row, "reordered_share") * 100.0),
+                number(row, "inversions").to_string(),
+                format!("{:.3}", number(row, "jain_index")),
+                ms(row, "p50_us"),
+                ms(row, "longest_wait_us"),
+            ],
+            row,
+        );
+        let (sentence, holds) = judge_order(row);
+        report.claim(
+            format!(
+                "{}, {}: {sentence}",
+                text(row, "peer"),
+                text(row, "waiting")
+            ),
+            holds,
+        );
+    }
+    Ok(report)
+}
+
+/// Who stands in line is served in order, and who tries again is not.
+fn judge_order(row: &Value) -> (&'static str, bool) {
+    match row["waiting"] == "in line" {
+        true => (
+            "nobody who asked clearly later is granted earlier",
+            number(row, "inversions") == 0.0,
+        ),
+        false => (
+            "late comers barge ahead of those who wait",
+            number(row, "reordered_share") > DISORDER,
+        ),
+    }
+}
+
+pub(crate) fn expiry(context: &Context<'_>) -> Result<Report, String> {
+    let mut report = Report::new(
+        "expiry",
+        "very many short leases end: how late is whoever waits for one, and what do the others notice?",
+        &[
+            "backend",
+            "leases",
+            "bytes per lock",
+            "lag p50",
+            "lag p99",
+            "lag max",
+            "others' p99, idle",
+            "others' p99, burst",
+        ],
+    );
+    let (keys, spread) = if context.is_full {
+        ("10000000", "10s")
+    } else {
+        ("300000", "3s")
+    };
+    let flags = ["--keys", keys, "--spread", spread, "--rounds", "1"];
+    let rows = rows_of(
+        context,
+        "--expiry",
+        &flags,
+        &context.options.plots,
+        &mut report,
+    )?;
+    for row in &rows {
+        report.row(
+            vec![
+                text(row, "peer"),
+                number(row, "keys").to_string(),
+                format!("{:.0}", number(row, "bytes_per_lock")),
+                ms(row, "p50_us"),
+                ms(row, "p99_us"),
+                ms(row, "max_us"),
+                ms(row, "probe_idle_p99_us"),
+                ms(row, "probe_p99_us"),
+            ],
+            row,
+        );
+        report.claim(
+            format!(
+                "{}: 99 of 100 who wait for a lease to end are granted the lock within a second of it",
+                text(row, "peer")
+            ),
+            number(row, "p99_us") < LAG_US,
+        );
+    }
+    report.note(
+        "Not measured: memory over time after the end of the leases, Redis's lazy against its active expiration, etcd's leases.",
+    );
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_peer_is_given_its_best_way_to_wait() {
+        let row = |peer: &str, contenders: u32, cycles: f64| json!({ "peer": peer, "contenders": contenders, "cycles_per_s": cycles });
+        let rows = [
+            row("redis", 50, 1.0),
+            row("redis", 50, 3.0),
+            row("redis", 200, 2.0),
+            row("etcd", 50, 0.5),
+        ];
+        let best = best(&rows);
+        let cycles: Vec<f64> = best.iter().map(|row| number(row, "cycles_per_s")).collect();
+        assert_eq!(cycles, [3.0, 2.0, 0.5]);
+    }
+
+    #[test]
+    fn a_ceiling_is_more_wait_without_more_throughput() {
+        let row = |cycles: f64, wait: f64| json!({ "cycles_per_s": cycles, "p50_us": wait });
+        assert!(is_at_ceiling(&row(100.0, 1.0), &row(110.0, 20.0)));
+        assert!(!is_at_ceiling(&row(100.0, 1.0), &row(2_000.0, 1.0)));
+        assert!(!is_at_ceiling(&row(100.0, 1.0), &json!({})));
+    }
+
+    #[test]
+    fn a_line_has_no_inversions_and_trying_again_has_disorder() {
+        let row = |waiting: &str, inversions: u32, share: f64| json!({ "waiting": waiting, "inversions": inversions, "reordered_share": share });
+        assert!(judge_order(&row("in line", 0, 0.01)).1);
+        assert!(!judge_order(&row("in line", 1, 0.0)).1);
+        assert!(judge_order(&row("retry 1 ms", 100, 0.4)).1);
+        assert!(!judge_order(&row("retry 1 ms", 0, 0.0)).1);
+    }
+}
