@@ -152,12 +152,12 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
         let (few, many) = (of_peer[0], of_peer[of_peer.len() - 1]);
         report.claim(
             format!(
-                "{}: from {} to {} contenders the cycles grow {:.2}-fold, the median wait {:.1}-fold: past the ceiling, contenders add wait",
+                "{}: from {} to {} contenders the cycles grow {:.2}-fold, the wait of the slowest hundredth {:.1}-fold: past the ceiling, contenders add wait",
                 text(few, "peer"),
                 few["contenders"],
                 many["contenders"],
                 grown(few, many, "cycles_per_s"),
-                grown(few, many, "p50_us"),
+                grown(few, many, "p99_us"),
             ),
             is_at_ceiling(few, many),
         );
@@ -172,7 +172,7 @@ fn grown(few: &Value, many: &Value, name: &str) -> f64 {
 /// Whether twenty times as many get hardly more done, and wait for longer than the throughput explains.
 fn is_at_ceiling(few: &Value, many: &Value) -> bool {
     let cycles = grown(few, many, "cycles_per_s");
-    cycles < CEILING && grown(few, many, "p50_us") > cycles
+    cycles < CEILING && grown(few, many, "p99_us") > cycles
 }
 
 pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_ceiling_is_more_wait_without_more_throughput() {
-        let row = |cycles: f64, wait: f64| json!({ "cycles_per_s": cycles, "p50_us": wait });
+        let row = |cycles: f64, wait: f64| json!({ "cycles_per_s": cycles, "p99_us": wait });
         assert!(is_at_ceiling(&row(100.0, 1.0), &row(110.0, 20.0)));
         assert!(!is_at_ceiling(&row(100.0, 1.0), &row(2_000.0, 1.0)));
         assert!(!is_at_ceiling(&row(100.0, 1.0), &json!({})));

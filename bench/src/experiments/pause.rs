@@ -276,7 +276,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             let knew = seen.first_believed.map(|believed| yes(!believed));
             report.note(format!(
                 "Fencepost's client knew that its lock was gone when A wrote: {}. Nobody who is stopped between that look and \
-                 the write is helped by it.\n",
+                 the write is helped by it.",
                 knew.unwrap_or_default()
             ));
         }

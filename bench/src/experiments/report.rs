@@ -83,25 +83,25 @@ impl Report {
     }
 
     pub(crate) fn print(&self, took: Duration) {
-        println!("\n{}: {}", self.name, self.question);
+        println!("\n## {}: {}\n", self.name, self.question);
         if !self.used.is_empty() {
-            println!("used: {}", self.used.join(", "));
+            println!("- used: {}", self.used.join(", "));
         }
         for what in &self.skipped {
-            println!("SKIPPED: {what}");
+            println!("- SKIPPED: {what}");
         }
         println!("\n{}", table(&self.columns, &self.rows));
         for note in &self.notes {
-            println!("{note}");
+            println!("- {}", note.trim());
         }
         for claim in &self.claims {
             let verdict = if claim.holds { "shown" } else { "NOT SHOWN" };
-            println!("{verdict}: {}", claim.sentence);
+            println!("- {verdict}: {}", claim.sentence);
         }
         if self.claims.is_empty() {
-            println!("NOT SHOWN: nothing could be run");
+            println!("- NOT SHOWN: nothing could be run");
         }
-        println!("took {:.1} s", took.as_secs_f64());
+        println!("- took {:.1} s", took.as_secs_f64());
     }
 
     /// One object per row and claim.
