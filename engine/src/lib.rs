@@ -23,7 +23,9 @@
 //! |-----------------|---------------------------------------------------------------------------------------|
 //! | `engine.rs`     | the engine: which shard, which seat; `engine/survey.rs`: the oldest hold              |
 //! | `shard.rs`      | the verbs, as most calls take them: a find and a CAS                                  |
-//! | `contended.rs`  | the verbs under a shard's room mutex: queues, hand-off, shared and reentrant locks     |
+//! | `contended.rs`  | the verbs under a shard's room mutex: queues, shared and reentrant locks               |
+//! | `settle.rs`     | bringing a contended key up to date: hand-off; `describe.rs`: who holds it             |
+//! | `restore.rs`    | locks that outlive a restart: restored, or claimed by their holders                    |
 //! | `home.rs`       | what only a shard's home core does: the wheel, expiry, eviction                       |
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`, `slab.rs` |
@@ -46,6 +48,7 @@
 
 mod cell;
 mod contended;
+mod describe;
 mod engine;
 mod fault;
 mod fence;
@@ -58,6 +61,7 @@ mod restore;
 mod room;
 mod seat;
 mod session;
+mod settle;
 mod shard;
 mod slab;
 mod sync;

@@ -1,0 +1,158 @@
+//! Who holds a contended key, for whoever asks and for those who are about to change it. Under the room mutex.
+
+use crate::cell::Seen;
+use crate::fence::Fence;
+use crate::key::Key;
+use crate::request::{Holder, Host, KeyState, Mode, NotHeld};
+use crate::room::{RecordHolder, Room};
+use crate::session::SessionId;
+use crate::shard::{Shard, held_ms};
+use crate::tick::Tick;
+use crate::word::Kind;
+
+/// How a session holds a key.
+pub(crate) struct Hold {
+    pub(crate) mode: Mode,
+    pub(crate) fence: Fence,
+}
+
+impl<H: Host> Shard<H> {
+    pub(crate) fn query(&self, key: Key<'_>, hash: u64, now: Tick) -> Option<KeyState> {
+        let guard = self.pin();
+        let mut room = self.room.lock();
+        let slot = self.enter(key, hash, &guard)?;
+        let state = self.state(&mut room, slot, now);
+        self.settle(&mut room, slot, now);
+        Some(state)
+    }
+
+    /// What is known of a key whose word is ours.
+    pub(crate) fn state(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) -> KeyState {
+        self.settle_queue(room, slot, now);
+        let cell = self.table.cell(slot);
+        let word = cell.word();
+        let queue_length = room.queue_length(slot);
+        let holders = match room.record(slot) {
+            Some(record) => {
+                let count = record.holders.len() as u32;
+                record
+                    .holders
+                    .iter()
+                    .map(|holder| {
+                        self.describe_holder(holder, record.mode, count, queue_length, now)
+                    })
+                    .collect()
+            }
+            None if word.is_held() => vec![self.describe_plain(cell, word, queue_length, now)],
+            None => Vec::new(),
+        };
+        KeyState {
+            fence: word.fence(),
+            holders,
+            queue_length,
+        }
+    }
+
+    pub(crate) fn hold_of(
+        &self,
+        room: &Room<H::Waiter>,
+        slot: u32,
+        owner: SessionId,
+    ) -> Option<Hold> {
+        if let Some(record) = room.record(slot) {
+            return record.holder_of(owner).map(|holder| Hold {
+                mode: record.mode,
+                fence: holder.fence,
+            });
+        }
+        let word = self.table.cell(slot).word();
+        let seen = self.table.cell(slot).seen(word)?;
+        (seen.owner == owner).then_some(Hold {
+            mode: Mode::Exclusive,
+            fence: word.fence(),
+        })
+    }
+
+    /// Who holds the key under this very fence, until when and since when.
+    pub(crate) fn hold_under(
+        &self,
+        room: &Room<H::Waiter>,
+        slot: u32,
+        fence: Fence,
+    ) -> Option<Seen> {
+        if let Some(record) = room.record(slot) {
+            let position = record
+                .holders
+                .binary_search_by_key(&fence, |holder| holder.fence)
+                .ok()?;
+            return Some(record.holders[position].seen());
+        }
+        let word = self.table.cell(slot).word();
+        let seen = self.table.cell(slot).seen(word)?;
+        (word.fence() == fence).then_some(seen)
+    }
+
+    /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
+    pub(crate) fn check_hold(
+        &self,
+        room: &mut Room<H::Waiter>,
+        slot: u32,
+        fence: Fence,
+        owner: SessionId,
+        now: Tick,
+    ) -> Result<(), NotHeld> {
+        let is_owner = |room: &_| {
+            self.hold_under(room, slot, fence)
+                .map(|seen| seen.owner == owner)
+        };
+        let was_owner = is_owner(room) == Some(true);
+        self.drop_overdue(room, slot, now);
+        match is_owner(room) {
+            Some(true) => Ok(()),
+            _ if was_owner => Err(NotHeld::Expired),
+            Some(false) => Err(NotHeld::OtherOwner),
+            None if self.table.cell(slot).word().is_held() => Err(NotHeld::OtherFence),
+            None => Err(NotHeld::Free),
+        }
+    }
+
+    pub(crate) fn describe(&self, room: &Room<H::Waiter>, slot: u32, now: Tick) -> Holder {
+        let cell = self.table.cell(slot);
+        let queue_length = room.queue_length(slot);
+        match room.record(slot) {
+            Some(record) => {
+                let first = record.holders.first().expect("a record has holders");
+                self.describe_holder(
+                    first,
+                    record.mode,
+                    record.holders.len() as u32,
+                    queue_length,
+                    now,
+                )
+            }
+            None => self.describe_plain(cell, cell.word(), queue_length, now),
+        }
+    }
+
+    pub(crate) fn describe_holder(
+        &self,
+        holder: &RecordHolder,
+        mode: Mode,
+        holders: u32,
+        queue_length: u32,
+        now: Tick,
+    ) -> Holder {
+        Holder {
+            owner: Some(holder.owner),
+            fence: holder.fence,
+            mode,
+            held_ms: held_ms(holder.since_low32, now),
+            until: self.lease_end(holder.lease, holder.owner),
+            is_session_bound: holder.lease.kind() == Kind::Session,
+            count: holder.count,
+            holders,
+            queue_length,
+            note: holder.note.bytes().into(),
+        }
+    }
+}
