@@ -14,6 +14,9 @@ const CONTENDERS: &str = "50,200,1000";
 /// Contenders grow twentyfold; who serves nobody faster for it has met its ceiling.
 const CEILING: f64 = 2.0;
 
+/// A share of reordered pairs that is an accident: two requests that raced each other to a server whose threads lost their cores.
+const ORDER: f64 = 0.001;
+
 /// A share of reordered pairs that is no accident.
 const DISORDER: f64 = 0.05;
 
@@ -117,6 +120,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
             "p50",
             "p99",
             "p99.9",
+            "cores used by others",
             "bounded by",
         ],
     );
@@ -143,6 +147,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
                 ms(row, "p50_us"),
                 ms(row, "p99_us"),
                 ms(row, "p999_us"),
+                format!("{:.1}", number(row, "others_cpu_cores")),
                 text(row, "bounded_by"),
             ],
             row,
@@ -233,8 +238,8 @@ pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
 fn judge_order(row: &Value) -> (&'static str, bool) {
     match row["waiting"] == "in line" {
         true => (
-            "nobody who asked clearly later is granted earlier",
-            number(row, "inversions") == 0.0,
+            "whoever asks first is granted first, but for one pair in a thousand at most",
+            number(row, "reordered_share") < ORDER,
         ),
         false => (
             "late comers barge ahead of those who wait",
@@ -327,10 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_no_inversions_and_trying_again_has_disorder() {
+    fn a_line_keeps_the_order_and_trying_again_does_not() {
         let row = |waiting: &str, inversions: u32, share: f64| json!({ "waiting": waiting, "inversions": inversions, "reordered_share": share });
-        assert!(judge_order(&row("in line", 0, 0.01)).1);
-        assert!(!judge_order(&row("in line", 1, 0.0)).1);
+        assert!(judge_order(&row("in line", 1, 0.000_1)).1);
+        assert!(!judge_order(&row("in line", 0, 0.01)).1);
         assert!(judge_order(&row("retry 1 ms", 100, 0.4)).1);
         assert!(!judge_order(&row("retry 1 ms", 0, 0.0)).1);
     }

@@ -114,7 +114,7 @@ impl Story {
             ttl: self.ttl,
             wait: self.pause + self.ttl + PATIENCE,
             pause: Duration::ZERO,
-            work: WORK.min(self.ttl / 4),
+            work: WORK.min(self.ttl / 2),
             is_renewed: self.is_renewed,
             session_ttl: None,
         };

@@ -1,13 +1,14 @@
 //! `redlock`: five Redis servers, a majority of which must agree. What does the majority add?
 //!
-//! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease. **Amnesia**: no pause at all; a
-//! server that voted for A comes back without its data and votes for B too. **Fencepost**: the same loss of everything, with
+//! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease. **Amnesia**: no pause at all; A
+//! reaches three servers only, and one of them comes back without its data and votes for B too. **Fencepost**: the same loss of everything, with
 //! `--durability none`. Each with and without a fence at the resource.
 //!
 //! Redlock has no fence. The nearest thing is made here out of five counters: every server counts its votes for a key, and a
 //! holder's number is the highest of those who voted for it. It rises as long as no server forgets.
 //!
-//! A server whose clock is moved is not played: it would take Debian's package faketime under Redis.
+//! The partition is a client that does not ask some of the servers; the network itself is whole. A server whose clock is moved is not
+//! played: it would take Debian's package faketime under Redis.
 
 use super::Context;
 use super::daemon::Daemon;
@@ -25,12 +26,16 @@ use tempfile::TempDir;
 const SERVERS: usize = 5;
 const MAJORITY: usize = 3;
 
+/// All servers, and those on A's side of a partition.
+const ALL: [usize; SERVERS] = [0, 1, 2, 3, 4];
+const NEAR: [usize; MAJORITY] = [0, 1, 2];
+
 const TTL: Duration = Duration::from_secs(2);
 
 /// How long one server may take to answer before the next one is asked: short beside the lease, as Redlock's text has it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The counters of the first three servers are so many votes ahead of the others when the story begins.
+/// The counters of the servers on A's side are so many votes ahead of the others when the story begins.
 const HISTORY: usize = 3;
 
 const KEY: &str = "redlock";
@@ -56,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Five servers, some of them held still.
+/// Five servers.
 struct Cluster {
     servers: Vec<Daemon>,
     directories: Vec<TempDir>,
@@ -83,26 +88,20 @@ impl Cluster {
         })
     }
 
-    fn hold(&self, indices: &[usize], is_held: bool) -> Result<(), String> {
-        indices
-            .iter()
-            .try_for_each(|&index| self.servers[index].hold(is_held))
-    }
-
     /// Kills a server and starts another one in its place, which knows nothing.
     fn forget(&mut self, index: usize) -> Result<(), String> {
         let fresh = Daemon::redis(self.directories[index].path(), None)?;
         std::mem::replace(&mut self.servers[index], fresh).kill()
     }
 
-    /// Redlock: asks all, and holds the lock if enough say yes soon enough.
-    fn acquire(&self, owner: &str) -> Result<Option<Grant>, String> {
+    /// Redlock: asks all that can be reached, and holds the lock if enough say yes soon enough.
+    fn acquire(&self, owner: &str, reachable: &[usize]) -> Result<Option<Grant>, String> {
         let begun = Instant::now();
-        let votes: Vec<u64> = self
-            .servers
+        let votes: Vec<u64> = reachable
             .iter()
-            .filter_map(|server| {
-                let mut redis = Redis::connect_within(server.address, owner, PATIENCE).ok()?;
+            .filter_map(|&index| {
+                let address = self.servers[index].address;
+                let mut redis = Redis::connect_within(address, owner, PATIENCE).ok()?;
                 redis.try_acquire(KEY, TTL).ok().flatten()
             })
             .collect();
@@ -110,7 +109,7 @@ impl Cluster {
         let drift = TTL / 100 + Duration::from_millis(2);
         let valid_until = begun + TTL - drift;
         if votes.len() < MAJORITY || Instant::now() >= valid_until {
-            self.release(owner);
+            self.release(owner, reachable);
             return Ok(None);
         }
         let fence = votes.into_iter().max().ok_or("nobody voted")?;
@@ -118,9 +117,10 @@ impl Cluster {
     }
 
     /// Takes the votes back, from whoever can be reached.
-    fn release(&self, owner: &str) {
-        for server in &self.servers {
-            if let Ok(mut redis) = Redis::connect_within(server.address, owner, PATIENCE) {
+    fn release(&self, owner: &str, reachable: &[usize]) {
+        for &index in reachable {
+            let address = self.servers[index].address;
+            if let Ok(mut redis) = Redis::connect_within(address, owner, PATIENCE) {
                 let _ = redis.release_key(KEY);
             }
         }
@@ -164,30 +164,26 @@ const FENCEPOST: &str = "fencepost, amnesia";
 /// One server is stopped; A pauses for longer than its lease; B gets the lock.
 fn pause(is_fenced: bool) -> Result<Seen, String> {
     let cluster = Cluster::start()?;
-    cluster.hold(&[4], true)?;
-    let first = cluster.acquire("a")?.ok_or("A got no majority")?;
+    cluster.servers[4].hold(true)?;
+    let first = cluster.acquire("a", &ALL)?.ok_or("A got no majority")?;
     std::thread::sleep(TTL + TTL / 4);
-    let second = cluster.acquire("b")?.ok_or("B got no majority")?;
+    let second = cluster.acquire("b", &ALL)?.ok_or("B got no majority")?;
     let seen = write_both(PAUSE, is_fenced, &first, &second, Instant::now());
-    cluster.hold(&[4], false)?;
+    cluster.servers[4].hold(false)?;
     seen
 }
 
-/// A has the votes of three servers, as the others cannot be reached; one of the three forgets; B has its vote and theirs.
+/// A has the votes of three servers and cannot reach the others; one of the three forgets; B has its vote and theirs.
 fn amnesia(is_fenced: bool) -> Result<Seen, String> {
     let mut cluster = Cluster::start()?;
-    cluster.hold(&[3, 4], true)?;
     for turn in 0..HISTORY {
         let owner = format!("before-{turn}");
-        cluster.acquire(&owner)?.ok_or("no majority")?;
-        cluster.release(&owner);
+        cluster.acquire(&owner, &NEAR)?.ok_or("no majority")?;
+        cluster.release(&owner, &NEAR);
     }
-    let first = cluster.acquire("a")?.ok_or("A got no majority")?;
-    // What the stopped servers were asked meanwhile nobody waits for any more; they must not answer it now.
-    for index in [2, 3, 4] {
-        cluster.forget(index)?;
-    }
-    let second = cluster.acquire("b")?.ok_or("B got no majority")?;
+    let first = cluster.acquire("a", &NEAR)?.ok_or("A got no majority")?;
+    cluster.forget(2)?;
+    let second = cluster.acquire("b", &ALL)?.ok_or("B got no majority")?;
     write_both(AMNESIA, is_fenced, &first, &second, Instant::now())
 }
 

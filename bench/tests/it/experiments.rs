@@ -22,7 +22,7 @@ fn experiment(arguments: &str) -> (String, Vec<Value>) {
 
 #[test]
 fn a_paused_holder_does_harm_without_a_fence_and_none_with_it() {
-    let (text, lines) = experiment("--experiment pause --ttl 400ms --pause 2s");
+    let (text, lines) = experiment("--experiment pause --ttl 500ms --pause 3s");
     assert!(!text.contains("NOT SHOWN"), "{text}");
     let runs: Vec<&Value> = lines
         .iter()
