@@ -42,7 +42,7 @@ impl<H: Host> Shard<H> {
             return;
         };
         // What is free is waited for at the ceiling, and its raise is announced.
-        if !word.is_held() {
+        if !word.is_held() || fault::injected(Fault::ExpiryForgetsWaiters) {
             return;
         }
         let end = match cell.seen(word) {
