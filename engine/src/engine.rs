@@ -677,7 +677,7 @@ impl<H: Host> Engine<H> {
     }
 }
 
-fn invalid_span(span: Span) -> Option<Invalid> {
+pub(crate) fn invalid_span(span: Span) -> Option<Invalid> {
     match span {
         Span::Ms(ttl_ms) if ttl_ms == 0 || ttl_ms > TTL_MS_MAX => Some(Invalid::Ttl { ttl_ms }),
         _ => None,

@@ -143,7 +143,7 @@ pub enum Invalid {
         /// How many it had.
         note_bytes: usize,
     },
-    /// A lock is reentered 2^32 - 1 times at most.
+    /// A lock is held 1 to 2^32 - 1 times.
     Reentries,
 }
 

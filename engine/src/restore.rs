@@ -11,12 +11,14 @@
 //! must have been over before the other was made.
 
 use crate::cell::Terms;
-use crate::engine::Engine;
+use crate::engine::{Engine, invalid_span};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::note::Note;
-use crate::request::{Grant, Host, Limit, Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Span};
+use crate::request::{
+    Grant, Host, Invalid, Limit, Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Span,
+};
 use crate::room::{Record, RecordHolder, Room};
 use crate::seat::{CellRef, Seat, Taken};
 use crate::session::SessionId;
@@ -55,6 +57,8 @@ pub enum Reclaimed {
     Superseded,
     /// A limit was reached; nothing was changed.
     Busy(Limit),
+    /// The claim itself is not possible.
+    Invalid(Invalid),
 }
 
 impl<H: Host> Engine<H> {
@@ -76,8 +80,8 @@ impl<H: Host> Engine<H> {
         if !self.is_open(seat.session(), now) {
             return Reclaimed::NotHeld(NotHeld::SessionEnded);
         }
-        if old.note.len() > NOTE_BYTES_MAX || old.count == 0 {
-            return Reclaimed::NotHeld(NotHeld::OtherFence);
+        if let Some(invalid) = invalid(old) {
+            return Reclaimed::Invalid(invalid);
         }
         let (number, hash) = self.locate(old.key);
         let shard = self.shard(number);
@@ -93,6 +97,18 @@ impl<H: Host> Engine<H> {
         }
         answer.outcome
     }
+}
+
+/// What is wrong with a claim, if anything is.
+fn invalid(old: &OldHold<'_>) -> Option<Invalid> {
+    if old.note.len() > NOTE_BYTES_MAX {
+        let note_bytes = old.note.len();
+        return Some(Invalid::Note { note_bytes });
+    }
+    if old.count == 0 {
+        return Some(Invalid::Reentries);
+    }
+    invalid_span(old.span)
 }
 
 impl<H: Host> Shard<H> {

@@ -5,8 +5,8 @@ use crate::common::{
     seat, seats, share, small, take, wait,
 };
 use engine::{
-    Acquire, Cursor, Fence, Grant, Host, Limit, Lost, Mode, NotHeld, OldHold, Outcome, Reclaimed,
-    Release, Renewal, Settings, Span,
+    Acquire, Cursor, Fence, Grant, Host, Invalid, Limit, Lost, Mode, NotHeld, OldHold, Outcome,
+    Reclaimed, Release, Renewal, Settings, Span,
 };
 
 const FLOOR: u64 = 1_000;
@@ -345,4 +345,51 @@ fn the_host_hears_when_half_of_the_fences_are_used() {
     engine.raise_ceiling(0, fence(20), at(0));
     let told: Vec<u32> = (0..9).map(|_| cycle()).collect();
     assert_eq!(told, [2, 2, 2, 2, 2, 2, 2, 2, 3]);
+}
+
+#[test]
+fn a_claim_that_makes_no_sense_is_refused_and_changes_nothing() {
+    let engine = restarted();
+    let mut holder = seat(&engine);
+    let note = [b'x'; engine::NOTE_BYTES_MAX + 1];
+    for (bad, why) in [
+        (
+            OldHold {
+                span: Span::Ms(0),
+                ..old("k", 7)
+            },
+            Invalid::Ttl { ttl_ms: 0 },
+        ),
+        (
+            OldHold {
+                span: Span::Ms(engine::TTL_MS_MAX + 1),
+                ..old("k", 7)
+            },
+            Invalid::Ttl {
+                ttl_ms: engine::TTL_MS_MAX + 1,
+            },
+        ),
+        (
+            OldHold {
+                count: 0,
+                ..old("k", 7)
+            },
+            Invalid::Reentries,
+        ),
+        (
+            OldHold {
+                note: &note,
+                ..old("k", 7)
+            },
+            Invalid::Note {
+                note_bytes: note.len(),
+            },
+        ),
+    ] {
+        assert_eq!(
+            engine.reclaim(&mut holder, &bad, at(0)),
+            Reclaimed::Invalid(why)
+        );
+    }
+    assert_eq!(engine.keys(), 0);
 }

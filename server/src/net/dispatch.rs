@@ -87,7 +87,8 @@ impl Batch {
         let mut warm = 0;
         let result = loop {
             if warm == 0 {
-                warm = warm_up(&shared.engine, unread);
+                warm_up(&shared.engine, unread);
+                warm = engine::WARM_MAX;
             }
             warm -= 1;
             if more || out.len() >= out_high {
@@ -604,12 +605,10 @@ fn session_ended() -> Reply<'static> {
     )
 }
 
-/// Has the engine read ahead for the locks that the next requests are about. Returns how many requests that covers: one at
-/// least, and so many that looking ahead is worth its while.
-fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) -> usize {
-    // The shortest request about a lock has about as many bytes.
+/// Has the engine read ahead for the locks that the next requests ask for, if there are enough of them to make it worth while.
+fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) {
     if unread.len() < WARM_BYTES_MIN {
-        return engine::WARM_MAX;
+        return;
     }
     let frames =
         std::iter::from_fn(|| Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX).ok()?);
@@ -617,7 +616,6 @@ fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) -> usize {
         Ok(Request::Acquire(acquire)) => Some(engine_key(acquire.key)),
         _ => None,
     }));
-    engine::WARM_MAX
 }
 
 /// Less than this is one request or two.

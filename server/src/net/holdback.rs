@@ -70,13 +70,12 @@ impl Core {
 
     /// Tells a connection something that follows from what was decided in this turn.
     pub(crate) fn answer(&self, connection: &Rc<Connection>, write: impl FnOnce(&mut BytesMut)) {
+        if !self.must_hold(connection) {
+            return connection.send(write);
+        }
         let mut bytes = BytesMut::new();
         write(&mut bytes);
-        if self.must_hold(connection) {
-            connection.hold(bytes);
-        } else {
-            connection.send(|out| out.unsplit(bytes));
-        }
+        connection.hold(bytes);
     }
 
     /// The same for what stands in the connection's out-buffer from `start` on.

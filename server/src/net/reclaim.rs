@@ -6,7 +6,7 @@ use crate::net::reply;
 use crate::registry::Remembered;
 use bytes::BytesMut;
 use engine::{OldHold, Reclaimed, Seat, Tick};
-use protocol::{Lease, Mode, NotHeldReason, Reclaim, Reply, RequestId};
+use protocol::{ErrorCode, Lease, Mode, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
     /// Puts a lock back for who says that it held it, unless somebody claimed it under a higher fence.
@@ -65,6 +65,9 @@ impl Batch {
             }
             Reclaimed::NotHeld(why) => self.not_held(why, claim.key, now).append(id, out),
             Reclaimed::Busy(limit) => reply::busy(limit).append(id, out),
+            Reclaimed::Invalid(invalid) => {
+                reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
+            }
         }
     }
 }

@@ -139,9 +139,7 @@ pub(super) fn push_ceilings(
 
 fn report(recovered: &Recovered) {
     if let Some(torn) = &recovered.torn {
-        tracing::warn!(
-            "a write that the last stop cut short was dropped: {torn:?}; nobody had been told of it"
-        );
+        tracing::warn!("{torn}");
     }
     tracing::info!(
         records = recovered.records,

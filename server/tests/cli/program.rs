@@ -92,7 +92,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On a free port and with a directory of its own, with these arguments besides.
+    /// On a free port and, unless the arguments name one, with a directory of its own.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let data_dir = format!("--data-dir={}", data.path().display());
@@ -103,7 +103,10 @@ impl Server {
             "--log-format=json",
         ];
         let data_dir = data_dir.as_str();
-        let always = always.iter().chain([&data_dir]);
+        let has_its_own = arguments
+            .iter()
+            .any(|argument| argument.starts_with("--data-dir"));
+        let always = always.iter().chain((!has_its_own).then_some(&data_dir));
         let mut child = fencepost(always.chain(arguments))
             .stderr(Stdio::piped())
             .spawn()

@@ -1,6 +1,6 @@
 //! The commands that look at a data directory and repair it, on logs that the library wrote.
 
-use crate::program::{Ended, run};
+use crate::program::{Ended, Server, run};
 use serde_json::Value;
 use server::wal::{self, Lease, Options, Record, Scope};
 use std::collections::BTreeMap;
@@ -387,4 +387,39 @@ fn help_teaches_how_to_get_out_of_it() {
         assert!(help.contains(word), "{word}");
     }
     assert!(run(["--help"]).printed().contains("fencepost wal verify"));
+}
+
+#[test]
+fn a_server_refuses_a_damaged_log_and_starts_above_its_fences_once_it_is_repaired() {
+    let dir = log();
+    damage(dir.path());
+    let before = files(dir.path());
+    let data_dir = format!("--data-dir={}", dir.path().display());
+    let arguments = [
+        "--listen=127.0.0.1:0",
+        "--http=off",
+        "--log-level=off",
+        &data_dir,
+    ];
+    let ended = run(arguments);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for part in [
+        "segment-0000000000000001.wal is damaged at offset",
+        "fencepost wal verify",
+        "fencepost wal repair",
+    ] {
+        assert!(ended.stderr.contains(part), "{part:?} in {ended:?}");
+    }
+    assert!(files(dir.path()) == before, "nothing was changed");
+
+    command("repair", dir.path(), &["--accept-loss"]).printed();
+    let server = Server::start(&[&data_dir, "--grace=off"]);
+    let script = ["--", "sh", "-c", "echo $FENCEPOST_FENCE"];
+    let lock = ["lock", "--server", &server.address, "orders/42"];
+    let fence: u64 = run(lock.iter().chain(&script))
+        .printed()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(fence > CEILING, "{fence}");
 }

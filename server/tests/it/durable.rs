@@ -12,6 +12,7 @@ use protocol::{
 };
 use server::Server;
 use server::config::Durability;
+use server::wal::{self, Record};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -583,5 +584,53 @@ fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
     );
     second.ask(&renew, |reply| {
         assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    });
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_lease_longer_than_it_was() {
+    const AHEAD_MS: u64 = 3_600_000;
+    const LEFT_MS: u64 = 30_000;
+    let directory = tempfile::tempdir().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    // The last server lived an hour ahead of today's clock, and was killed.
+    let then_ms = now.unwrap().as_millis() as u64 + AHEAD_MS;
+    let options = wal::Options::new(wal::Scope::Leases, then_ms);
+    let (opened, _) = wal::open(directory.path(), &options).unwrap();
+    let log = opened.start(()).unwrap();
+    let ceiling = Record::Ceiling {
+        shard: 0,
+        fence: 1_000,
+    };
+    log.wait(log.append(&ceiling)).unwrap();
+    let session = Record::SessionOpened {
+        session: 77,
+        ttl_ms: 60_000,
+        deadline_unix_ms: then_ms + 60_000,
+        name: b"holder",
+    };
+    let lease = Record::Granted(wal::Lease {
+        key: b"k",
+        fence: 41,
+        session: 77,
+        is_shared: false,
+        is_session_bound: false,
+        count: 1,
+        until_unix_ms: then_ms + LEFT_MS,
+        granted_unix_ms: then_ms,
+        note: b"",
+    });
+    log.wait(log.append(&session)).unwrap();
+    log.wait(log.append(&lease)).unwrap();
+    drop(log);
+
+    let server = on(directory.path(), Durability::Lease);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    other.ask(&acquire("k", 100, 0), |reply| {
+        let Reply::Refused(contention) = reply else {
+            panic!("the lease is not there: {reply:?}")
+        };
+        let left_ms = u64::from(contention.holder.unwrap().remaining_ms);
+        assert!(left_ms <= LEFT_MS, "{left_ms} ms are left of {LEFT_MS}");
     });
 }
