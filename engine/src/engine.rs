@@ -14,8 +14,8 @@ use crate::session::{SessionId, Sessions};
 use crate::shard::{Answer, Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::AtomicU32;
-use crate::table::Table;
 use crate::table::reclaim::{self, Guard};
+use crate::table::{Memory, Table, TableSize};
 use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
@@ -95,10 +95,15 @@ impl<H: Host> Engine<H> {
             waiters: AtomicU32::new(0),
             notes: NoteBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
         });
+        let size = TableSize {
+            keys_max: shard_keys_max,
+            blocks_max: shard_blocks_max,
+        };
+        let memory = Memory::new(shard_count, size);
         let shards = (0..shard_count)
             .map(|number| {
-                let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone())
-                    .expecting(shard_keys_expected);
+                let table =
+                    Table::new(&memory, size, hash_key.clone()).expecting(shard_keys_expected);
                 CachePadded::new(Shard::new(
                     number,
                     common.clone(),

@@ -29,7 +29,8 @@
 //! | `home.rs`       | what only a shard's home core does: the wheel, eviction; `inbox.rs`: how it is asked   |
 //! | `ending.rs`     | how a lease ends without its owner's doing, by time or with its session                |
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
-//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`, `slab.rs` |
+//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
+//! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
 //! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
@@ -47,6 +48,7 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+mod arena;
 mod cell;
 mod contended;
 mod describe;
