@@ -308,6 +308,9 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
+        if let Some(held_ms) = self.give_back_last(seat, key, fence, now) {
+            return (Release::Released { count: 0 }, held_ms);
+        }
         let (shard, hash) = self.locate(key);
         let given_back = self.shards[shard].give_back(key, hash, fence, seat.session(), now);
         if let Some(Answer {
@@ -323,6 +326,22 @@ impl<H: Host> Engine<H> {
             seat.forget_last(Taken::new(CellRef::new(shard, answer.slot), fence));
         }
         answer.outcome
+    }
+
+    /// Gives back what was taken last through this seat, which knows the cell. `None`: nothing has happened.
+    #[inline]
+    fn give_back_last(
+        &self,
+        seat: &mut Seat,
+        key: Key<'_>,
+        fence: Fence,
+        now: Tick,
+    ) -> Option<u64> {
+        let last = seat.held.last().filter(|last| last.is_under(fence))?;
+        let shard = &self.shards[last.cell().shard()];
+        let held_ms = shard.give_back_cell(last.cell().slot(), key, fence, seat.session(), now)?;
+        seat.held.pop();
+        Some(held_ms)
     }
 
     /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at the front of the queue.
@@ -427,14 +446,20 @@ impl<H: Host> Engine<H> {
     #[inline]
     pub(crate) fn remember(&self, seat: &mut Seat, taken: Taken) {
         let session = seat.session();
-        seat.remember(taken, |old| {
+        let touch = |old: Taken| {
+            let cell = old.cell();
+            let word = self.shards[cell.shard()].table.cell(cell.slot()).word();
+            word.bits()
+        };
+        let is_held = |old: Taken| {
             let cell = old.cell();
             let mut is_held = false;
             self.shards[cell.shard()].each_hold(cell.slot(), session, |fence| {
                 is_held |= old.is_under(fence);
             });
             is_held
-        });
+        };
+        seat.remember(taken, touch, is_held);
     }
 
     /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are over now and then.
