@@ -446,20 +446,14 @@ impl<H: Host> Engine<H> {
     #[inline]
     pub(crate) fn remember(&self, seat: &mut Seat, taken: Taken) {
         let session = seat.session();
-        let touch = |old: Taken| {
-            let cell = old.cell();
-            let word = self.shards[cell.shard()].table.cell(cell.slot()).word();
-            word.bits()
-        };
-        let is_held = |old: Taken| {
+        seat.remember(taken, |old| {
             let cell = old.cell();
             let mut is_held = false;
             self.shards[cell.shard()].each_hold(cell.slot(), session, |fence| {
                 is_held |= old.is_under(fence);
             });
             is_held
-        };
-        seat.remember(taken, touch, is_held);
+        });
     }
 
     /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are over now and then.

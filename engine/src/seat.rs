@@ -86,10 +86,8 @@ pub struct Seat {
 
 /// Lists shorter than this are not worth sweeping.
 pub(crate) const SWEEP_MIN: usize = 64;
-/// While a sweep is on, every fourth new entry looks at sixteen old ones: their cells are far apart and long out of the
-/// cache, and sixteen of them are read in little more time than one.
-const SWEEP_EVERY: usize = 4;
-const SWEEP_AT_ONCE: usize = 16;
+/// How many old entries each new one looks at while a sweep is on.
+const SWEEP_PER_PUSH: usize = 4;
 
 impl Seat {
     /// A seat of this session, for one thread.
@@ -110,19 +108,12 @@ impl Seat {
         self.session
     }
 
-    /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping;
-    /// `touch` only reads what `is_held` will.
+    /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
     #[inline]
-    pub(crate) fn remember(
-        &mut self,
-        taken: Taken,
-        touch: impl Fn(Taken) -> u64,
-        is_held: impl Fn(Taken) -> bool,
-    ) {
+    pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
         self.held.push(taken);
-        let is_due = self.held.len() >= self.sweep_at || self.sweep_hand < self.sweep_end;
-        if is_due && self.held.len().is_multiple_of(SWEEP_EVERY) {
-            self.sweep(touch, is_held);
+        if self.held.len() >= self.sweep_at || self.sweep_hand < self.sweep_end {
+            self.sweep(is_held);
         }
     }
 
@@ -135,17 +126,12 @@ impl Seat {
     }
 
     #[cold]
-    fn sweep(&mut self, touch: impl Fn(Taken) -> u64, is_held: impl Fn(Taken) -> bool) {
+    fn sweep(&mut self, is_held: impl Fn(Taken) -> bool) {
         if self.sweep_hand >= self.sweep_end {
             self.sweep_hand = 0;
             self.sweep_end = self.held.len();
         }
-        let end = self.sweep_end.min(self.sweep_hand + SWEEP_AT_ONCE);
-        let seen = (self.sweep_hand..end.min(self.held.len()))
-            .fold(0, |seen, position| seen ^ touch(self.held.get(position)));
-        // Nobody wants the answer. The compiler must not find out.
-        std::hint::black_box(seen);
-        for _ in 0..SWEEP_AT_ONCE {
+        for _ in 0..SWEEP_PER_PUSH {
             self.sweep_end = self.sweep_end.min(self.held.len());
             if self.sweep_hand >= self.sweep_end {
                 break;
@@ -275,11 +261,10 @@ mod tests {
         let mut seat = Seat::new(session());
         let live: HashSet<u32> = (1..=100_000).filter(|slot| slot % 100 == 0).collect();
         for slot in 1..=100_000 {
-            let is_held = |taken: Taken| {
+            seat.remember(taken(0, slot), |taken| {
                 let kept = taken.cell().slot();
                 live.contains(&kept) || kept == slot
-            };
-            seat.remember(taken(0, slot), |_| 0, is_held);
+            });
         }
         let kept: HashSet<u32> = (0..seat.held.len())
             .map(|position| seat.held.get(position).cell().slot())
