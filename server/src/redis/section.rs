@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::host::Mail;
 use crate::net::record::GrantTerms;
 use engine::{
-    Acquire, Fence, Grant, Holder, Limit, Mode, NotHeld, Outcome, Release, Renewal, Seat, Span,
+    Acquire, Fence, Grant, Holder, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
     TTL_MS_MAX, Tick,
 };
 use parking_lot::MutexGuard;
@@ -101,6 +101,9 @@ impl<'a> Section<'a> {
 
     /// The signal lists among which this one stands. Its name is one of those the section was opened for.
     pub(crate) fn signals(&mut self, name: &Name<'_>) -> &mut Signals {
+        if let [(_, only)] = &mut self.stripes[..] {
+            return only;
+        }
         let number = self.core.shared.engine.shard_of(name.key());
         let stripe = self.stripes.iter_mut().find(|(other, _)| *other == number);
         &mut stripe.expect("a command names all its keys before it begins").1
