@@ -62,10 +62,16 @@ impl Channels {
     ) -> Result<(), Refusal> {
         let mut listeners = self.listeners.write();
         if listeners.count >= SUBSCRIPTIONS_TOTAL_MAX {
-            return Err(Refusal::text("OOM there are as many subscriptions as there may be"));
+            return Err(Refusal::text(
+                "OOM there are as many subscriptions as there may be",
+            ));
         }
         listeners.count += 1;
-        listeners.table(topic).entry_ref(name).or_default().push(listener);
+        listeners
+            .table(topic)
+            .entry(name.into())
+            .or_default()
+            .push(listener);
         Ok(())
     }
 

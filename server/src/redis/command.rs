@@ -25,8 +25,8 @@ mod strings;
 mod transactions;
 
 pub(crate) use lists::{give_up_waiting, retry_pop};
-pub(crate) use pubsub::write_message;
 pub(crate) use locks::{lease, write_grant};
+pub(crate) use pubsub::write_message;
 pub(crate) use transactions::stamp;
 
 use super::client::Client;
@@ -135,7 +135,9 @@ pub(crate) struct Scope<'s> {
 const NAME_BYTES_MAX: usize = 24;
 
 static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> = LazyLock::new(|| {
-    let by_name = COMMANDS.iter().map(|command| (command.name.as_bytes(), command));
+    let by_name = COMMANDS
+        .iter()
+        .map(|command| (command.name.as_bytes(), command));
     by_name.collect()
 });
 
@@ -253,12 +255,16 @@ fn is(argument: &[u8], word: &str) -> bool {
 }
 
 fn wrong_arity(command: &str) -> Refusal {
-    Refusal::text(format!("ERR wrong number of arguments for '{command}' command"))
+    Refusal::text(format!(
+        "ERR wrong number of arguments for '{command}' command"
+    ))
 }
 
 fn unknown_subcommand(subcommand: &[u8], command: &str) -> Refusal {
     let shown = String::from_utf8_lossy(&subcommand[..subcommand.len().min(SHOWN_BYTES_MAX)]);
-    Refusal::text(format!("ERR unknown subcommand '{shown}'. Try {command} HELP."))
+    Refusal::text(format!(
+        "ERR unknown subcommand '{shown}'. Try {command} HELP."
+    ))
 }
 
 /// How much of what a client sent an error repeats.
@@ -295,7 +301,11 @@ mod tests {
     #[test]
     fn commands_are_found_in_any_case_and_have_one_place_each() {
         assert_eq!(BY_NAME.len(), COMMANDS.len());
-        assert!(COMMANDS.iter().all(|command| command.name.len() <= NAME_BYTES_MAX));
+        assert!(
+            COMMANDS
+                .iter()
+                .all(|command| command.name.len() <= NAME_BYTES_MAX)
+        );
         for name in ["set", "SET", "sEt"] {
             assert_eq!(Command::find(name.as_bytes()).unwrap().name, "set");
         }
@@ -316,7 +326,9 @@ mod tests {
         let long = [b'a'; 1_000];
         let args: [&[u8]; 3] = [b"foo", b"bar", &long];
         let message = unknown(&args).to_string();
-        assert!(message.starts_with("ERR unknown command 'foo', with args beginning with: 'bar' 'aaa"));
+        assert!(
+            message.starts_with("ERR unknown command 'foo', with args beginning with: 'bar' 'aaa")
+        );
         assert!(message.len() < 300);
     }
 }

@@ -51,7 +51,10 @@ impl<'a> Content<'a> {
     where
         'a: 'b,
     {
-        assert!(self.bytes() <= VALUE_BYTES_MAX, "checked by whoever took it from the wire");
+        assert!(
+            self.bytes() <= VALUE_BYTES_MAX,
+            "checked by whoever took it from the wire"
+        );
         match *self {
             Content::Text(bytes) if bytes.first().is_some_and(|first| *first != ESCAPE) => {
                 return bytes;
@@ -114,8 +117,14 @@ mod tests {
             Content::Text(b"\0m\xff\xff"),
             Content::Hash(b""),
             Content::Hash(b"uuid:1"),
-            Content::Described { owner: b"", meta: b"" },
-            Content::Described { owner: b"me", meta: b"\0x" },
+            Content::Described {
+                owner: b"",
+                meta: b"",
+            },
+            Content::Described {
+                owner: b"me",
+                meta: b"\0x",
+            },
         ];
         for content in contents {
             let mut buffer = Vec::new();

@@ -99,7 +99,11 @@ mod tests {
             ("**", "x", true),
         ];
         for (pattern, text, expected) in cases {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} {text}"
+            );
         }
     }
 

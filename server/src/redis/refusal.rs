@@ -53,9 +53,9 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::WrongType => f.write_str(
-                "WRONGTYPE Operation against a key holding the wrong kind of value",
-            ),
+            Refusal::WrongType => {
+                f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+            }
             Refusal::Syntax => f.write_str("ERR syntax error"),
             Refusal::NotAnInteger => f.write_str("ERR value is not an integer or out of range"),
             Refusal::InvalidExpire { command } => {
@@ -87,9 +87,9 @@ impl fmt::Display for Refusal {
                 f,
                 "LOADING the server was stopped without notice, and locks from before may still be held: nothing is granted for {left_ms} ms"
             ),
-            Refusal::AtCeiling => {
-                f.write_str("TRYAGAIN fences are being written ahead to the disk; try again at once")
-            }
+            Refusal::AtCeiling => f.write_str(
+                "TRYAGAIN fences are being written ahead to the disk; try again at once",
+            ),
             Refusal::Stopping => f.write_str("ERR the server is shutting down"),
             Refusal::Strict => write!(
                 f,

@@ -11,10 +11,10 @@ use super::port::Port;
 use super::refusal::Refusal;
 use super::signals::Signals;
 use crate::core::Core;
-use crate::host::Mail;
+use crate::host::{Mail, Waiter};
 use crate::net::record::GrantTerms;
 use engine::{
-    Acquire, Fence, Grant, Holder, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
+    Acquire, Fence, Grant, Holder, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
     TTL_MS_MAX, Tick,
 };
 use parking_lot::MutexGuard;
@@ -78,8 +78,10 @@ impl<'a> Section<'a> {
         now: Tick,
     ) -> Self {
         let engine = &core.shared.engine;
-        let mut numbers: SmallVec<[usize; 4]> =
-            names.iter().map(|name| engine.shard_of(name.key())).collect();
+        let mut numbers: SmallVec<[usize; 4]> = names
+            .iter()
+            .map(|name| engine.shard_of(name.key()))
+            .collect();
         numbers.sort_unstable();
         numbers.dedup();
         let stripes = numbers
@@ -101,12 +103,17 @@ impl<'a> Section<'a> {
 
     /// The signal lists among which this one stands. Its name is one of those the section was opened for.
     pub(crate) fn signals(&mut self, name: &Name<'_>) -> &mut Signals {
-        if let [(_, only)] = &mut self.stripes[..] {
-            return only;
-        }
-        let number = self.core.shared.engine.shard_of(name.key());
-        let stripe = self.stripes.iter_mut().find(|(other, _)| *other == number);
-        &mut stripe.expect("a command names all its keys before it begins").1
+        let place = match self.stripes.len() {
+            1 => 0,
+            _ => {
+                let number = self.core.shared.engine.shard_of(name.key());
+                let place = self
+                    .stripes
+                    .binary_search_by_key(&number, |(number, _)| *number);
+                place.expect("a command names all its keys before it begins")
+            }
+        };
+        &mut self.stripes[place].1
     }
 
     // ---- looking
@@ -140,6 +147,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// All that the engine knows of a key.
+    pub(crate) fn state(&self, name: &Name<'_>) -> Option<KeyState> {
+        self.core.shared.engine.query(name.key(), self.now)
+    }
+
     pub(crate) fn exists(&mut self, name: &Name<'_>) -> bool {
         !matches!(self.look(name), Entry::Absent)
     }
@@ -155,12 +167,14 @@ impl<'a> Section<'a> {
     }
 
     /// A string for a lock that a native client holds. For people: nothing that compares it takes it for equal.
-    fn foreign_value(&self, holder: &Holder) -> Box<[u8]> {
+    pub(crate) fn foreign_value(&self, holder: &Holder) -> Box<[u8]> {
         let registry = self.core.shared.registry();
         let session = holder.owner.and_then(|owner| registry.find(owner));
         let public_id = session.map_or(0, |session| session.public_id);
         let fence = holder.fence.get();
-        format!("fencepost:session={public_id}:fence={fence}").into_bytes().into()
+        format!("fencepost:session={public_id}:fence={fence}")
+            .into_bytes()
+            .into()
     }
 
     /// The lock at this key, if its value is `token`. `Ok(None)`: there is nothing, or somebody else's.
@@ -173,7 +187,11 @@ impl<'a> Section<'a> {
     }
 
     /// The lock at this key, if it is a hash whose field is `field`.
-    pub(crate) fn own_hash(&mut self, name: &Name<'_>, field: &[u8]) -> Result<Option<Held>, Refusal> {
+    pub(crate) fn own_hash(
+        &mut self,
+        name: &Name<'_>,
+        field: &[u8],
+    ) -> Result<Option<Held>, Refusal> {
         match self.look(name) {
             Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
             Entry::Absent => Ok(None),
@@ -219,6 +237,47 @@ impl<'a> Section<'a> {
         self.granted(&request, outcome)
     }
 
+    /// As `add`, for one of several holders: taken as well if all who hold it do so together.
+    pub(crate) fn add_shared(
+        &mut self,
+        name: &Name<'_>,
+        content: &Content<'_>,
+        expiry: Expiry,
+    ) -> Result<Option<Grant>, Refusal> {
+        let now = self.now;
+        if self.signals(name).exists(name.bytes(), now) {
+            return Ok(None);
+        }
+        let span = self.begin(content, expiry)?;
+        let mut buffer = Vec::new();
+        let request = Acquire {
+            mode: Mode::Shared,
+            ..exclusive(name, span, content.encode(&mut buffer))
+        };
+        let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
+        self.granted(&request, outcome)
+    }
+
+    /// Stands in line for a lock. The grant, if it comes later, comes by mail.
+    pub(crate) fn wait(
+        &mut self,
+        request: &Acquire<'_>,
+        wait_ms: u64,
+        waiter: Waiter,
+    ) -> Result<Outcome, Refusal> {
+        let engine = &self.core.shared.engine;
+        match engine.acquire_or_wait(self.seat, request, wait_ms, waiter, self.now) {
+            outcome @ Outcome::Granted(_) => {
+                self.granted(request, outcome.clone())?;
+                Ok(outcome)
+            }
+            outcome @ (Outcome::Queued { .. } | Outcome::Held(_) | Outcome::UpgradeRefused(_)) => {
+                Ok(outcome)
+            }
+            outcome => Err(self.refused(&outcome)),
+        }
+    }
+
     /// Takes a key, whatever is there. With `from`, only a lock that is held under that fence; `None`: it is not.
     pub(crate) fn put(
         &mut self,
@@ -257,14 +316,23 @@ impl<'a> Section<'a> {
     }
 
     /// Holds a lock once more that is held, under the same fence, and sets when it ends.
-    pub(crate) fn reenter(&mut self, name: &Name<'_>, held: &Held, expiry: Expiry) -> Result<bool, Refusal> {
+    pub(crate) fn reenter(
+        &mut self,
+        name: &Name<'_>,
+        held: &Held,
+        expiry: Expiry,
+    ) -> Result<bool, Refusal> {
         let content = Content::Hash(&held.value);
         let span = self.begin(&content, expiry)?;
         let request = Acquire {
             reentrant: true,
             ..exclusive(name, span, &[])
         };
-        let outcome = self.core.shared.engine.acquire(self.seat, &request, self.now);
+        let outcome = self
+            .core
+            .shared
+            .engine
+            .acquire(self.seat, &request, self.now);
         match self.granted(&request, outcome)? {
             Some(grant) if grant.count > 1 => self.renew(name, held, expiry),
             // It ended a moment ago, and this is another one: not what was asked for.
@@ -277,20 +345,36 @@ impl<'a> Section<'a> {
     }
 
     /// Sets when a lock of this port's ends, under the same fence. `false`: it has ended.
-    pub(crate) fn renew(&mut self, name: &Name<'_>, held: &Held, expiry: Expiry) -> Result<bool, Refusal> {
+    pub(crate) fn renew(
+        &mut self,
+        name: &Name<'_>,
+        held: &Held,
+        expiry: Expiry,
+    ) -> Result<bool, Refusal> {
+        Ok(self.renew_under(name, held.fence, expiry)?.is_some())
+    }
+
+    /// The same, for a lock that was seen under this fence. Until when it lives now; `None`: it has ended.
+    pub(crate) fn renew_under(
+        &mut self,
+        name: &Name<'_>,
+        fence: Fence,
+        expiry: Expiry,
+    ) -> Result<Option<Tick>, Refusal> {
         let span = self.span(expiry);
         let engine = &self.core.shared.engine;
         let metrics = self.core.metrics();
         metrics.renewals.bump();
-        match engine.renew_for(self.seat, name.key(), held.fence, span, self.now) {
+        match engine.renew_for(self.seat, name.key(), fence, span, self.now) {
             Renewal::Renewed { until } => {
-                let fence = held.fence.get();
-                self.core.record_renewal(name.bytes(), fence, until, self.now);
-                Ok(true)
+                let fence = fence.get();
+                self.core
+                    .record_renewal(name.bytes(), fence, until, self.now);
+                Ok(Some(until))
             }
             Renewal::NotHeld(_) => {
                 metrics.renewals_failed.bump();
-                Ok(false)
+                Ok(None)
             }
             Renewal::Invalid(invalid) => Err(Refusal::text(format!("ERR {invalid:?}"))),
         }
@@ -317,7 +401,8 @@ impl<'a> Section<'a> {
         self.give_back(name, held.fence)
     }
 
-    fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
+    /// The same, for a lock that was seen under this fence.
+    pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
         let (core, session) = (self.core, &self.port.session);
         let engine = &core.shared.engine;
         let metrics = core.metrics();
@@ -364,7 +449,11 @@ impl<'a> Section<'a> {
         let (core, session) = (self.core, &self.port.session);
         let mut taken = false;
         for &fence in fences {
-            if core.shared.engine.force_release(name.key(), fence, self.now) {
+            if core
+                .shared
+                .engine
+                .force_release(name.key(), fence, self.now)
+            {
                 taken = true;
                 if let Some(audit) = core.shared.audit() {
                     audit.forced(session, name.bytes(), fence.get());
@@ -402,7 +491,7 @@ impl<'a> Section<'a> {
     }
 
     /// Something is about to be done to a lock without showing that it is the caller's.
-    fn force(&self) -> Result<(), Refusal> {
+    pub(crate) fn force(&self) -> Result<(), Refusal> {
         if self.core.shared.config.redis_strict {
             return Err(Refusal::Strict);
         }

@@ -69,7 +69,10 @@ impl Signals {
         elements: &[&[u8]],
         now: Tick,
     ) -> Result<usize, Refusal> {
-        if let Some(long) = elements.iter().find(|element| element.len() > ELEMENT_BYTES_MAX) {
+        if let Some(long) = elements
+            .iter()
+            .find(|element| element.len() > ELEMENT_BYTES_MAX)
+        {
             return Err(Refusal::text(format!(
                 "ERR an element of a signal list has at most {ELEMENT_BYTES_MAX} bytes; this one has {}",
                 long.len()
@@ -90,7 +93,10 @@ impl Signals {
             self.lists.insert(name.into(), list);
         }
         self.changes += 1;
-        let list = self.lists.get_mut(name).expect("it is there, or was just made");
+        let list = self
+            .lists
+            .get_mut(name)
+            .expect("it is there, or was just made");
         list.change = self.changes;
         for element in elements {
             list.elements.push_front((*element).into());
@@ -104,7 +110,9 @@ impl Signals {
             self.sweep_at = self.lists.len() * 2;
         }
         if self.lists.len() >= LISTS_MAX {
-            return Err(Refusal::text("OOM there are as many signal lists as there may be"));
+            return Err(Refusal::text(
+                "OOM there are as many signal lists as there may be",
+            ));
         }
         Ok(())
     }
@@ -152,13 +160,17 @@ impl Signals {
 
     /// Stands in line for an element, behind all who do.
     pub(crate) fn wait(&mut self, name: &[u8], connection: ConnectionId) {
-        self.waiting.entry_ref(name).or_default().push_back(connection);
+        self.waiting
+            .entry(name.into())
+            .or_default()
+            .push_back(connection);
     }
 
     /// Whether somebody stands in line, in front of `connection` if it does as well.
     pub(crate) fn is_behind(&self, name: &[u8], connection: ConnectionId) -> bool {
         let line = self.waiting.get(name);
-        line.and_then(VecDeque::front).is_some_and(|first| *first != connection)
+        line.and_then(VecDeque::front)
+            .is_some_and(|first| *first != connection)
     }
 
     /// The first in line, who is to look whether there is something.
@@ -201,7 +213,11 @@ mod tests {
         assert!(signals.expire(b"s", at(5), at(0)));
         assert!(signals.exists(b"s", at(4)));
         assert!(!signals.exists(b"s", at(5)));
-        assert_eq!(signals.push(b"s", &[b"3"], at(6)), Ok(1), "the old elements went with their time");
+        assert_eq!(
+            signals.push(b"s", &[b"3"], at(6)),
+            Ok(1),
+            "the old elements went with their time"
+        );
         assert_eq!(signals.pop(b"s", at(6)).as_deref(), Some(&b"3"[..]));
         assert!(!signals.exists(b"s", at(6)));
         assert_eq!(signals.pop(b"s", at(6)), None);
@@ -211,7 +227,11 @@ mod tests {
     fn lists_are_bounded() {
         let mut signals = Signals::default();
         let element: &[u8] = b"x";
-        assert!(signals.push(b"s", &vec![element; ELEMENTS_MAX], at(0)).is_ok());
+        assert!(
+            signals
+                .push(b"s", &vec![element; ELEMENTS_MAX], at(0))
+                .is_ok()
+        );
         assert!(signals.push(b"s", &[b"y"], at(0)).is_err());
         assert_eq!(signals.len(b"s", at(0)), ELEMENTS_MAX);
         for number in 1..LISTS_MAX as u32 {
@@ -220,8 +240,15 @@ mod tests {
         assert!(signals.push(b"one more", &[b"x"], at(0)).is_err());
         assert!(signals.expire(b"s", at(1), at(0)));
         signals.sweep_at = 0;
-        assert!(signals.push(b"one more", &[b"x"], at(1)).is_ok(), "one has made room");
-        assert!(signals.push(b"t", &[&[0; ELEMENT_BYTES_MAX + 1]], at(1)).is_err());
+        assert!(
+            signals.push(b"one more", &[b"x"], at(1)).is_ok(),
+            "one has made room"
+        );
+        assert!(
+            signals
+                .push(b"t", &[&[0; ELEMENT_BYTES_MAX + 1]], at(1))
+                .is_err()
+        );
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Conditions {
             } else if is(option, "LT") {
                 conditions.only_earlier = true;
             } else {
-                let shown = String::from_utf8_lossy(&option[..option.len().min(super::SHOWN_BYTES_MAX)]);
+                let shown =
+                    String::from_utf8_lossy(&option[..option.len().min(super::SHOWN_BYTES_MAX)]);
                 return Err(Refusal::text(format!("ERR Unsupported option {shown}")));
             }
         }
@@ -148,9 +149,11 @@ fn set_expiry(
 ) -> Result<(), Refusal> {
     let conditions = Conditions::parse(&call.args[3..])?;
     let number = integer(call.args[2])?;
-    let ms = unit.ms_from_now(number).ok_or_else(|| Refusal::InvalidExpire {
-        command: command.into(),
-    })?;
+    let ms = unit
+        .ms_from_now(number)
+        .ok_or_else(|| Refusal::InvalidExpire {
+            command: command.into(),
+        })?;
     let name = call.name();
     let left_ms = call.section.pttl(name);
     let is_set = if left_ms == -2 || !conditions.allow(left_ms, ms) {

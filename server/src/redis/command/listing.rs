@@ -51,7 +51,9 @@ fn lists(call: &Call<'_, '_>, db: u8) -> Vec<Box<[u8]>> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     for stripe in call.section.port.stripes() {
         let signals = stripe.lock();
-        let found = signals.names(now).filter(|found| name::split(found).0 == db);
+        let found = signals
+            .names(now)
+            .filter(|found| name::split(found).0 == db);
         names.extend(found.map(Box::<[u8]>::from));
     }
     names
@@ -68,7 +70,9 @@ fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
 fn refuse_in_transaction(call: &Call<'_, '_>) -> Result<(), Refusal> {
     match call.may_block {
         true => Ok(()),
-        false => Err(Refusal::text("ERR this command looks at all keys, and is not allowed in a transaction")),
+        false => Err(Refusal::text(
+            "ERR this command looks at all keys, and is not allowed in a transaction",
+        )),
     }
 }
 
@@ -146,7 +150,12 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     }
     let db = call.client.db;
     let now = call.section.now;
-    let page = call.section.core().shared.engine.list(&name::prefix(db), cursor, count, now);
+    let page = call
+        .section
+        .core()
+        .shared
+        .engine
+        .list(&name::prefix(db), cursor, count, now);
     let ours = Some(call.section.port.session.id);
     let kind_of = |state: &KeyState| -> Option<&'static str> {
         let holder = state.holders.first()?;
@@ -196,7 +205,12 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
     }
     let db = call.client.db;
     let full_prefix = [&name::prefix(db), prefix].concat();
-    let page = call.section.core().shared.engine.list(&full_prefix, from, count, call.section.now);
+    let page = call
+        .section
+        .core()
+        .shared
+        .engine
+        .list(&full_prefix, from, count, call.section.now);
     let mut keys = page.keys;
     keys.retain(|(found, _)| name::split(found).0 == db);
     out.array(2);
@@ -211,7 +225,8 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
 
 fn cursor(text: &[u8]) -> Result<Cursor, Refusal> {
     let bits = parse_integer(text).and_then(|bits| u32::try_from(bits).ok());
-    bits.map(Cursor::from_bits).ok_or_else(|| Refusal::text("ERR invalid cursor"))
+    bits.map(Cursor::from_bits)
+        .ok_or_else(|| Refusal::text("ERR invalid cursor"))
 }
 
 /// Zero is the end, as it is the beginning.

@@ -1,11 +1,11 @@
 //! Signal lists: `LPUSH` leaves an element, `BLPOP` waits for one, in order of arrival.
 
 use super::Call;
+use crate::host::ConnectionId;
 use crate::redis::client::Blocked;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Section};
-use crate::host::ConnectionId;
 use protocol::resp::Writer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -54,7 +54,11 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         signals.wait(name.bytes(), call.connection.id);
     }
     call.client.blocked = Some(Blocked::Lists {
-        names: call.names.iter().map(|name| name.clone().into_owned()).collect(),
+        names: call
+            .names
+            .iter()
+            .map(|name| name.clone().into_owned())
+            .collect(),
         until: timeout.map(|timeout| Instant::now() + timeout),
     });
     Ok(())
@@ -62,7 +66,9 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
 
 /// `None`: for ever.
 fn timeout(text: &[u8]) -> Result<Option<Duration>, Refusal> {
-    let seconds = std::str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
+    let seconds = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse::<f64>().ok());
     match seconds {
         Some(seconds) if seconds < 0.0 => Err(Refusal::text("ERR timeout is negative")),
         Some(0.0) => Ok(None),

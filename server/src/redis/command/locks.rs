@@ -75,7 +75,9 @@ pub(super) fn acquire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     let name = call.name();
     let grant = match request.mode {
         Mode::Exclusive => call.section.add(name, &request.content(), request.expiry)?,
-        Mode::Shared => call.section.add_shared(name, &request.content(), request.expiry)?,
+        Mode::Shared => call
+            .section
+            .add_shared(name, &request.content(), request.expiry)?,
     };
     match grant {
         Some(grant) => write_grant(&grant, call.section.now, out),
@@ -86,7 +88,11 @@ pub(super) fn acquire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
 }
 
 /// Stands in line: the answer comes by mail, and the connection answers nothing else before.
-fn wait(call: &mut Call<'_, '_>, request: &Request<'_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+fn wait(
+    call: &mut Call<'_, '_>,
+    request: &Request<'_>,
+    out: &mut Writer<'_>,
+) -> Result<(), Refusal> {
     let name = call.name();
     let now = call.section.now;
     let content = request.content();

@@ -41,7 +41,12 @@ pub(super) fn watch(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         )));
     }
     for name in call.names {
-        if call.client.watched.iter().all(|(watched, _)| watched != name) {
+        if call
+            .client
+            .watched
+            .iter()
+            .all(|(watched, _)| watched != name)
+        {
             let stamp = stamp(call.section, name);
             call.client.watched.push((name.clone().into_owned(), stamp));
         }
