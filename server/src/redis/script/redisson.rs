@@ -181,35 +181,28 @@ fn unlock(
         return Ok(());
     };
     let is_last = held.count <= 1;
+    let (message, ms) = match (is_last, version) {
+        (false, _) => (None, call.pexpire_ms(2)?),
+        (true, Unlocking::OrAbsent | Unlocking::Simple) => (Some(message(call, None)?), 0),
+        (true, Unlocking::Via | Unlocking::Latched) => (Some(message(call, Some(4))?), 0),
+    };
     let latch = match is_latched {
         true => Some((call.key(3)?, call.set_ms(5)?)),
         false => None,
     };
-    let is_done = if is_last {
-        let message = match version {
-            Unlocking::OrAbsent | Unlocking::Simple => message(call, None)?,
-            Unlocking::Via | Unlocking::Latched => message(call, Some(4))?,
-        };
-        let is_done = section.release(name, &held).is_some();
-        if is_done {
-            section.publish(message.channel, message.payload);
-        }
-        is_done
-    } else {
-        let ms = call.pexpire_ms(2)?;
-        section.release(name, &held).is_some() && {
-            let rest = Held {
-                count: held.count - 1,
-                ..held
-            };
-            set_end(section, name, &rest, ms)?;
-            true
-        }
-    };
-    if !is_done {
+    if section.release(name, &held).is_none() {
         // It ended while it was looked at.
         out.null();
         return Ok(());
+    }
+    match message {
+        Some(message) => {
+            section.publish(message.channel, message.payload);
+        }
+        None => {
+            let count = held.count - 1;
+            set_end(section, name, &Held { count, ..held }, ms)?;
+        }
     }
     if let Some((latch, expiry)) = latch {
         // Where there is no room for it, the lock is given back all the same: the latch serves those who ask twice.
@@ -246,12 +239,12 @@ fn renew_all(
     call: &ScriptCall<'_>,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let mut is_any_own = false;
+    let mut ms = 0;
     for (at, name) in call.keys.iter().enumerate() {
-        let holding = holding(section, name, call.arg(at + 2)?)?;
-        is_any_own |= matches!(holding, Holding::Caller(_));
+        if let Holding::Caller(_) = holding(section, name, call.arg(at + 2)?)? {
+            ms = call.pexpire_ms(1)?;
+        }
     }
-    let ms = if is_any_own { call.pexpire_ms(1)? } else { 0 };
     out.array(call.keys.len());
     for (name, field) in call.keys.iter().zip(&call.args[1.min(call.args.len())..]) {
         let done = match holding(section, name, field) {

@@ -80,8 +80,13 @@ pub(super) fn run(
         Signalled::Reset(lasting) => {
             let (lock, signal) = (call.key(1)?, call.key(2)?);
             let lasting = lasting.read(call)?;
-            // Where lock and list are one, the list is made and deleted.
-            i64::from(reset(section, lock, signal, lasting)? || lock == signal)
+            let is_removed = reset(section, lock, signal, lasting)?;
+            // Where lock and list are one, it is the list that is deleted, if it was there still.
+            i64::from(if lock == signal {
+                lasting.is_some()
+            } else {
+                is_removed
+            })
         }
         Signalled::ResetAll => reset_all(section, call)?,
         Signalled::Extend => extend(section, call, 1, 2)?,
