@@ -6,7 +6,7 @@ use crate::home::{LAG_BUCKETS, Progress};
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, Mode, NOTE_BYTES_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
     NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};

@@ -76,10 +76,37 @@ fn taking_over_and_a_grant_have_one_winner_or_the_one_after_the_other() {
     check(take_over_against_acquire);
 }
 
+/// The same, and then time passes: whoever has the key loses it when its lease ends, with nobody asking.
+fn expiry_of_what_was_taken_over() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let first = a.lock(KEY, 10, at(0));
+    assert!(is_released(a.release(KEY, first, at(0))));
+
+    let taker = thread::spawn(move || b.take_over(KEY, None, at(1)));
+    let granted = a.try_lock(KEY, 10, at(1));
+    let taken = taker.join().unwrap();
+
+    let last = granted.max(taken).expect("one of them has it");
+    [150, 160, 170]
+        .into_iter()
+        .for_each(|ms| world.advance(at(ms)));
+    let has_lost = |fence| world.told().losses.iter().any(|(lost, _)| *lost == fence);
+    assert!(
+        has_lost(last),
+        "the lease ended and the wheel did not see it"
+    );
+}
+
 #[test]
-#[should_panic]
+fn what_was_taken_over_expires_on_time() {
+    check(expiry_of_what_was_taken_over);
+}
+
+#[test]
+#[should_panic(expected = "the wheel did not see it")]
 fn taking_over_a_grant_that_is_not_published_is_caught() {
-    check_broken(Fault::TakeOverRushes, take_over_against_acquire);
+    check_broken(Fault::TakeOverRushes, expiry_of_what_was_taken_over);
 }
 
 /// The holder renews while the key is taken over: a renewal that was answered yes came first.
