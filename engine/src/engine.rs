@@ -2,12 +2,11 @@
 
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
-use crate::home::Progress;
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Loss, Mode, NOTE_BYTES_MAX,
-    NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Loss, NOTE_BYTES_MAX, NotHeld,
+    Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
@@ -26,8 +25,10 @@ mod numbers;
 mod sessions;
 mod settings;
 mod survey;
+mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod time;
 
 pub use holds::Held;
 pub use listing::{Cursor, Page};
@@ -190,8 +191,7 @@ impl<H: Host> Engine<H> {
     /// Takes a free key by the short way if that is possible. `None`: nothing has happened.
     #[inline]
     fn take_free(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Option<Outcome> {
-        let is_plain = request.mode == Mode::Exclusive && request.note.is_empty();
-        if !is_plain || invalid_span(request.span).is_some() {
+        if !request.is_plain() || invalid_span(request.span).is_some() {
             return None;
         }
         let session = self.common.sessions.find(seat.session())?;
@@ -280,14 +280,26 @@ impl<H: Host> Engine<H> {
         ttl_ms: u64,
         now: Tick,
     ) -> Renewal {
-        if let Some(invalid) = invalid_span(Span::Ms(ttl_ms)) {
+        self.renew_for(seat, key, fence, Span::Ms(ttl_ms), now)
+    }
+
+    /// As [`Engine::renew`], to an end at any distance. A lease that lives as long as its session stays one.
+    pub fn renew_for(
+        &self,
+        seat: &Seat,
+        key: Key<'_>,
+        fence: Fence,
+        span: Span,
+        now: Tick,
+    ) -> Renewal {
+        if let Some(invalid) = invalid_span(span) {
             return Renewal::Invalid(invalid);
         }
         if self.common.sessions.is_ended(seat.session(), now) {
             return Renewal::NotHeld(NotHeld::SessionEnded);
         }
         let (shard, hash) = self.locate(key);
-        self.shards[shard].renew(key, hash, fence, seat.session(), Span::Ms(ttl_ms), now)
+        self.shards[shard].renew(key, hash, fence, seat.session(), span, now)
     }
 
     /// Frees the lock named by key and fence.
@@ -368,68 +380,6 @@ impl<H: Host> Engine<H> {
     pub fn query(&self, key: Key<'_>, now: Tick) -> Option<KeyState> {
         let (shard, hash) = self.locate(key);
         self.shards[shard].query(key, hash, now)
-    }
-
-    // ---- time and fences
-
-    /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
-    pub fn shard_count(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// Expires, times out and evicts what is due in one shard, at most `budget` steps of it.
-    pub fn advance_shard(&self, shard: usize, now: Tick, budget: &mut u32) -> Progress {
-        self.shards[shard].advance(now, budget)
-    }
-
-    /// The part of [`Engine::advance_shard`] that somebody waits for: waits whose time is up, and leases that stand in front of
-    /// a waiter. Cheap when there is nothing to do. `true`: more may be due.
-    pub fn advance_waiters(&self, shard: usize, now: Tick, budget: &mut u32) -> bool {
-        self.shards[shard].advance_room(now, budget)
-    }
-
-    /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
-    pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
-        let mut ended = Vec::new();
-        let more = self.common.sessions.advance(now, budget, &mut ended);
-        for session in ended {
-            self.common.host.session_ended(session);
-        }
-        Progress {
-            more,
-            next_due: self.common.sessions.next_due(),
-        }
-    }
-
-    /// All of the above for all shards, for those who have one thread for it: at most `budget` steps for each.
-    pub fn advance(&self, now: Tick, budget: u32) -> Progress {
-        let mut all = self.advance_sessions(now, &mut budget.clone());
-        for shard in &self.shards {
-            let one = shard.advance(now, &mut budget.clone());
-            all.more |= one.more;
-            all.next_due = [all.next_due, one.next_due].into_iter().flatten().min();
-        }
-        all
-    }
-
-    /// Allows fences up to `ceiling` in one shard. It never falls.
-    pub fn raise_ceiling(&self, shard: usize, ceiling: Fence, now: Tick) {
-        self.shards[shard].raise_ceiling(ceiling, now);
-    }
-
-    /// The highest fence that may be issued in one shard.
-    pub fn ceiling(&self, shard: usize) -> Fence {
-        self.shards[shard].bounds.ceiling()
-    }
-
-    /// How many fences one shard can still issue for the key that has used most of them, to within a thousand.
-    pub fn headroom(&self, shard: usize) -> u64 {
-        self.shards[shard].bounds.headroom()
-    }
-
-    /// Which shard a key belongs to.
-    pub fn shard_of(&self, key: Key<'_>) -> usize {
-        self.locate(key).0
     }
 
     pub(crate) fn shard(&self, number: usize) -> &Shard<H> {

@@ -11,7 +11,7 @@ use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
 use crate::key::Key;
 use crate::note::NoteBudget;
-use crate::request::{Acquire, Grant, Host, Mode, NotHeld, Outcome, Release, Renewal, Span};
+use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
 use crate::room::Room;
 use crate::session::{SessionId, Sessions};
 use crate::slab::NONE;
@@ -102,9 +102,8 @@ impl<H: Host> Shard<H> {
     ) -> Answer<Outcome> {
         let guard = reclaim::pin();
         let terms = self.terms(owner, request.span, now);
-        // Shared holders and notes live in a record, under the room mutex from the start.
-        if request.mode == Mode::Exclusive
-            && request.note.is_empty()
+        // What lives in a record is under the room mutex from the start.
+        if request.is_plain()
             && let Some(answer) = self.acquire_plain(request, hash, &terms, wait.is_some(), &guard)
         {
             return answer;
@@ -288,6 +287,9 @@ impl<H: Host> Shard<H> {
     ) -> Renewal {
         let guard = reclaim::pin();
         let terms = self.terms(owner, span, now);
+        if span == Span::Forever {
+            return self.renew_contended(key, hash, fence, &terms, &guard);
+        }
         loop {
             let Some(found) = self.table.find(key, hash, &guard) else {
                 return Renewal::NotHeld(NotHeld::Free);
@@ -434,6 +436,7 @@ impl<H: Host> Shard<H> {
         let (kind, deadline) = match span {
             Span::Ms(ttl_ms) => (Kind::Timed, now.plus_ms(ttl_ms)),
             Span::Session => (Kind::Session, now),
+            Span::Forever => (Kind::Timed, Tick::NEVER),
         };
         Terms {
             owner,

@@ -10,4 +10,5 @@ mod queue;
 mod seat;
 mod session;
 mod table;
+mod take_over;
 mod wheel;

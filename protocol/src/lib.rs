@@ -9,6 +9,7 @@
 //! - [`record`]: holders, locks, sessions and statistics, as they appear inside replies.
 //! - [`field`]: the typed values that messages are made of. [`code`]: reasons and error codes.
 //! - [`error`]: why bytes were refused.
+//! - [`resp`]: the other format, that of Redis clients, for the Redis-compatible port.
 //!
 //! # Ground rules
 //! No I/O, no clock, no tokio. Decoding borrows from the buffer and never touches the heap. Encoding appends to a
@@ -48,6 +49,7 @@ pub mod push;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod resp;
 
 pub use code::{BusyBound, ErrorCode, LostReason, NotHeldReason, UnavailableReason};
 pub use error::{DecodeError, LimitError};

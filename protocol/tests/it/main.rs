@@ -4,6 +4,7 @@ mod allocations;
 mod document;
 mod garbage;
 mod messages;
+mod resp;
 mod round_trip;
 
 use proptest::test_runner::{Config, FileFailurePersistence};

@@ -1,0 +1,48 @@
+//! The Redis port's view: any stream of bytes, whole and cut in two, reads as the same commands and keeps its bounds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use protocol::resp::limits::{COMMAND_BYTES_MAX, STRICT_ARGS_MAX, STRICT_BULK_BYTES_MAX};
+use protocol::resp::{ProtocolError, Reader};
+
+fuzz_target!(|input: (bool, u16, &[u8])| {
+    let (strict, cut, stream) = input;
+    let cut = usize::from(cut).min(stream.len());
+    let whole = read_all(strict, stream, &[stream.len()]);
+    let pieces = read_all(strict, stream, &[cut, stream.len()]);
+    assert_eq!(whole, pieces);
+});
+
+/// All commands, and why reading stopped before the end.
+fn read_all(
+    strict: bool,
+    stream: &[u8],
+    ends: &[usize],
+) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+    let mut reader = Reader::new();
+    reader.set_strict(strict);
+    let mut commands = Vec::new();
+    let mut start = 0;
+    for &end in ends {
+        loop {
+            let unread = &stream[start..end];
+            match reader.next(unread) {
+                Ok(Some(used)) => {
+                    assert!(0 < used && used <= unread.len() && used <= COMMAND_BYTES_MAX);
+                    if strict && unread[0] == b'*' {
+                        assert!(reader.len() <= STRICT_ARGS_MAX);
+                        assert!(reader.args(unread).all(|arg| arg.len() <= STRICT_BULK_BYTES_MAX));
+                    }
+                    commands.push(reader.args(unread).map(<[u8]>::to_vec).collect());
+                    start += used;
+                }
+                Ok(None) => {
+                    assert!(unread.len() < COMMAND_BYTES_MAX);
+                    break;
+                }
+                Err(error) => return (commands, Some(error)),
+            }
+        }
+    }
+    (commands, None)
+}
