@@ -1,10 +1,10 @@
 //! Memory that the slabs of all shards share, handed out in pieces of equal size.
 //!
-//! Large and shared, because of huge pages: they make a lookup among millions of keys a third cheaper, and each array that
-//! is partly used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is
-//! small too; pieces of different shards share their huge pages.
+//! Shared, because of huge pages: they make a lookup among millions of keys a fifth cheaper, and each array that is partly
+//! used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is small too;
+//! pieces of different shards share their huge pages.
 //!
-//! Chunks come zeroed from the allocator, which decides about huge pages. What no slot has used costs no resident memory,
+//! Chunks come zeroed from the allocator, which with the program decides about huge pages. What no slot has used costs no resident memory,
 //! apart from the rest of the last huge page. The first chunks are small, for engines of a few keys.
 
 use crate::fault::{self, Fault};
@@ -14,10 +14,11 @@ use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 /// Slots of a piece, log2: 64 KiB of cells.
 pub(crate) const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 
-/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 64 MiB of cells. Each chunk has twice as many as the
-/// one before it until they are that large.
+/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 2 MiB of cells. Each chunk has twice as many as the one
+/// before it until they are that large. Not larger, because an allocator that has used the memory before writes zeros into
+/// all of it at once, and whoever takes the first piece waits for that: 200 ms for chunks of 64 MiB.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
-const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 5 };
 
 pub(crate) struct Arena<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
