@@ -51,12 +51,12 @@ impl Slot for Cell {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         bytemuck::zeroed_slice_box(slot_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         (0..slot_count)
             .map(|_| Cell {
                 word: AtomicU64::new(0),

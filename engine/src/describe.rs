@@ -1,6 +1,6 @@
 //! Who holds a contended key, for whoever asks and for those who are about to change it. Under the room mutex.
 
-use crate::cell::Seen;
+use crate::cell::{Cell, Seen};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::request::{Holder, Host, KeyState, Mode, NotHeld};
@@ -8,7 +8,7 @@ use crate::room::{RecordHolder, Room};
 use crate::session::SessionId;
 use crate::shard::{Shard, held_ms};
 use crate::tick::Tick;
-use crate::word::Kind;
+use crate::word::{Kind, Word};
 
 /// How a session holds a key.
 pub(crate) struct Hold {
@@ -131,6 +131,29 @@ impl<H: Host> Shard<H> {
                 )
             }
             None => self.describe_plain(cell, cell.word(), queue_length, now),
+        }
+    }
+
+    /// What can be said of a plain holder without a lock.
+    pub(crate) fn describe_plain(
+        &self,
+        cell: &Cell,
+        word: Word,
+        queue_length: u32,
+        now: Tick,
+    ) -> Holder {
+        let seen = cell.seen(word);
+        Holder {
+            owner: seen.map(|seen| seen.owner),
+            fence: word.fence(),
+            mode: Mode::Exclusive,
+            held_ms: seen.map_or(0, |seen| held_ms(seen.since_low32, now)),
+            until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
+            is_session_bound: seen.is_some_and(|seen| seen.lease.kind() == Kind::Session),
+            count: 1,
+            holders: 1,
+            queue_length,
+            note: Box::default(),
         }
     }
 

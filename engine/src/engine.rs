@@ -2,90 +2,38 @@
 
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
-use crate::home::{LAG_BUCKETS, Progress};
+use crate::home::Progress;
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
-    NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Loss, NOTE_BYTES_MAX, NotHeld,
+    Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
 use crate::shard::{Answer, Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
-use crate::sync::{AtomicU32, Ordering};
-use crate::table::Table;
+use crate::sync::AtomicU32;
 use crate::table::reclaim::{self, Guard};
+use crate::table::{Memory, Table, TableSize};
 use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 mod holds;
+mod listing;
+mod numbers;
+mod sessions;
+mod settings;
 mod survey;
 mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use holds::Held;
+pub use listing::{Cursor, Page};
+pub use settings::Settings;
 pub use survey::{Hold, Survey};
-
-/// How an engine is laid out, and its limits.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How many shards, rounded up to a power of two, at most 256. Several per core.
-    pub shards: usize,
-    /// How many keys may have a cell at the same time.
-    pub keys_max: u64,
-    /// How many keys there will be soon: their index is laid out at once and need not grow. Zero if nobody knows.
-    pub keys_expected: u64,
-    /// How many sessions may be open at the same time.
-    pub sessions_max: u32,
-    /// How many may wait for one key.
-    pub waiters_per_key_max: u32,
-    /// How many may wait altogether.
-    pub waiters_max: u32,
-    /// How many may hold one key together.
-    pub shared_holders_max: u32,
-    /// How many bytes long keys and notes may take altogether: at most half of it goes to keys, what they cannot use to
-    /// notes. The first 16 bytes of a key are in its cell and do not count; `keys_max` bounds those.
-    pub bytes_max: u64,
-    /// How long a free key is remembered after its last lease would have ended.
-    pub idle_ms: u64,
-    /// How many spin-loop hints (ten nanoseconds or so each) a caller that will not wait spends before it looks a second
-    /// time at a lock that was granted within the present millisecond, and is refused if it still is. For threads that try
-    /// again and again this makes a hot key several times faster. Zero, for a caller whose thread also serves the
-    /// holder: refuse at once.
-    pub pauses_before_refusal: u32,
-    /// Every fence lies above this.
-    pub floor: Fence,
-    /// No fence lies above this, until the ceiling is raised.
-    pub ceiling: Fence,
-    /// Makes hashing repeatable, for tests and models. `None`, the default: random, so that nobody can aim at one shard.
-    pub hash_seed: Option<u64>,
-    /// The time at the start.
-    pub now: Tick,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            shards: 64,
-            keys_max: 16 << 20,
-            keys_expected: 0,
-            sessions_max: 1 << 20,
-            waiters_per_key_max: 10_000,
-            waiters_max: 1_000_000,
-            shared_holders_max: 10_000,
-            bytes_max: 4 << 30,
-            idle_ms: 10_000,
-            pauses_before_refusal: if cfg!(loom) { 0 } else { 128 },
-            floor: Fence::ZERO,
-            ceiling: Fence::MAX,
-            hash_seed: None,
-            now: Tick::default(),
-        }
-    }
-}
 
 /// A host for those who never wait and do not care to be told: the engine alone, as an in-process lock table.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,35 +60,8 @@ pub struct Engine<H: Host> {
 /// While this lives, calls from the same thread save themselves some of their entry cost.
 pub struct Batch(#[allow(dead_code, reason = "held, not used")] Guard);
 
-/// Where a listing goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cursor(u32);
-
-impl Cursor {
-    /// The cursor with these bits, as it came over the wire. Any bits are a cursor.
-    pub fn from_bits(bits: u32) -> Self {
-        Cursor(bits)
-    }
-
-    /// The bits, for the wire.
-    pub fn bits(self) -> u32 {
-        self.0
-    }
-}
-
-/// A part of a listing.
-pub struct Page {
-    /// Keys that are held or waited for, with their state.
-    pub keys: Vec<(Box<[u8]>, KeyState)>,
-    /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
-}
-
 /// How many keys one call of [`Engine::warm`] looks at.
 pub const WARM_MAX: usize = 16;
-
-/// How many cells one call of `list` looks at.
-const SCAN_MAX: u32 = 10_000;
 
 impl<H: Host> Engine<H> {
     /// An engine with nothing in it.
@@ -175,10 +96,15 @@ impl<H: Host> Engine<H> {
             waiters: AtomicU32::new(0),
             notes: NoteBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
         });
+        let size = TableSize {
+            keys_max: shard_keys_max,
+            blocks_max: shard_blocks_max,
+        };
+        let memory = Memory::new(shard_count, size);
         let shards = (0..shard_count)
             .map(|number| {
-                let table = Table::new(shard_keys_max, shard_blocks_max, hash_key.clone())
-                    .expecting(shard_keys_expected);
+                let table =
+                    Table::new(&memory, size, hash_key.clone()).expecting(shard_keys_expected);
                 CachePadded::new(Shard::new(
                     number,
                     common.clone(),
@@ -223,66 +149,6 @@ impl<H: Host> Engine<H> {
         }
         // Nobody wants the answer. The compiler must not find out.
         std::hint::black_box(seen);
-    }
-
-    // ---- sessions
-
-    /// A session that ends `ttl_ms` from now unless it is kept alive. `Err` at the limit.
-    pub fn open_session(&self, ttl_ms: u64, now: Tick) -> Result<SessionId, Limit> {
-        self.common
-            .sessions
-            .open(now.plus_ms(ttl_ms))
-            .ok_or(Limit::Sessions)
-    }
-
-    /// Extends a session and with it all its session-bound locks, in one step. `None`: it is over.
-    pub fn keep_alive(&self, session: SessionId, ttl_ms: u64, now: Tick) -> Option<Tick> {
-        self.common
-            .sessions
-            .keep_alive(session, now.plus_ms(ttl_ms), now)
-    }
-
-    /// Whether a session lives.
-    pub fn is_open(&self, session: SessionId, now: Tick) -> bool {
-        !self.common.sessions.is_ended(session, now)
-    }
-
-    /// When a session ends if nothing keeps it alive; in the past for one that is over.
-    pub fn session_deadline(&self, session: SessionId) -> Tick {
-        self.common.sessions.deadline(session)
-    }
-
-    /// Ends a session: from here on it holds nothing and waits for nothing. What is left to do is to [`Engine::vacate`] its
-    /// seats, which hands its locks to those who wait for them, and to [`Engine::forget_session`]. `true` for the call
-    /// that ended it.
-    pub fn end_session(&self, session: SessionId) -> bool {
-        self.common.sessions.end(session)
-    }
-
-    /// Frees all that an ended session took through this seat and takes it out of the queues it stands in. Costs time in
-    /// proportion to that. Does nothing while the session lives.
-    pub fn vacate(&self, seat: &mut Seat, now: Tick) {
-        if !self.common.sessions.is_ended(seat.session(), now) {
-            return;
-        }
-        for ticket in std::mem::take(&mut seat.waits) {
-            let shard = &self.shards[ticket.cell.shard()];
-            match shard.cancel(ticket, now) {
-                Some(waiter) => self.common.host.gave_up(waiter, GaveUp::SessionEnded),
-                None if fault::injected(Fault::VacateForgetsGranted) => {}
-                // It may have been granted.
-                None => shard.vacate(ticket.cell.slot(), seat.session(), now),
-            }
-        }
-        while let Some(taken) = seat.held.pop() {
-            let cell = taken.cell();
-            self.shards[cell.shard()].vacate(cell.slot(), seat.session(), now);
-        }
-    }
-
-    /// Gives an ended session's place to others. Its id stays ended for ever.
-    pub fn forget_session(&self, session: SessionId) -> bool {
-        self.common.sessions.forget(session)
     }
 
     // ---- locks
@@ -497,37 +363,6 @@ impl<H: Host> Engine<H> {
         self.shards[shard].query(key, hash, now)
     }
 
-    /// Keys that begin with `prefix` and are held or waited for, at most `limit` of them, in no particular order. Looks at
-    /// a bounded number of cells, so a page may be short or empty and still have a next one.
-    pub fn list(&self, prefix: &[u8], cursor: Cursor, limit: usize, now: Tick) -> Page {
-        let from = cursor.0;
-        let (mut shard, mut slot) = ((from >> 24) as usize, from & SLOT_MAX);
-        let mut names: Vec<Box<[u8]>> = Vec::new();
-        let mut next = None;
-        if shard < self.shards.len() && limit > 0 {
-            let rest = self.shards[shard].table.scan(slot, SCAN_MAX, |found, key| {
-                let cell = self.shards[shard].table.cell(found.slot).word();
-                if (cell.is_held() || cell.is_queued()) && key.bytes().starts_with(prefix) {
-                    names.push(key.bytes().into());
-                }
-                names.len() < limit
-            });
-            match rest {
-                Some(rest) => slot = rest,
-                None => (shard, slot) = (shard + 1, 0),
-            }
-            next = (shard < self.shards.len()).then_some(Cursor((shard as u32) << 24 | slot));
-        }
-        let state = |name: Box<[u8]>| {
-            let state = self.query(Key::new(&name).ok()?, now)?;
-            (!state.holders.is_empty() || state.queue_length > 0).then_some((name, state))
-        };
-        Page {
-            keys: names.into_iter().filter_map(state).collect(),
-            next,
-        }
-    }
-
     // ---- time and fences
 
     /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
@@ -588,55 +423,6 @@ impl<H: Host> Engine<H> {
     /// Which shard a key belongs to.
     pub fn shard_of(&self, key: Key<'_>) -> usize {
         self.locate(key).0
-    }
-
-    // ---- numbers
-
-    /// How many keys have a cell in one shard: held, waited for, or remembered.
-    pub fn keys_in_shard(&self, shard: usize) -> u32 {
-        self.shards[shard].table.live()
-    }
-
-    /// How many keys have a cell.
-    pub fn keys(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| u64::from(shard.table.live()))
-            .sum()
-    }
-
-    /// What long keys and notes take, as `bytes_max` counts them.
-    pub fn bytes(&self) -> u64 {
-        let key_bytes: u64 = self
-            .shards
-            .iter()
-            .map(|shard| shard.table.block_bytes())
-            .sum();
-        key_bytes + self.common.notes.used_bytes()
-    }
-
-    /// How many wait.
-    pub fn waiters(&self) -> u32 {
-        self.common.waiters.load(Ordering::Relaxed)
-    }
-
-    /// How many sessions have a place: open, or ended and not forgotten.
-    pub fn sessions(&self) -> u32 {
-        self.common.sessions.live()
-    }
-
-    /// How many leases the wheel has expired on time, under 2 ms late, under 4, under 8 and so on.
-    pub fn expiry_lag(&self) -> [u64; LAG_BUCKETS] {
-        let mut totals = [0; LAG_BUCKETS];
-        for shard in &self.shards {
-            shard.lag.add_to(&mut totals);
-        }
-        totals
-    }
-
-    /// How late they were altogether.
-    pub fn expiry_lag_sum_ms(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lag.sum_ms()).sum()
     }
 
     pub(crate) fn shard(&self, number: usize) -> &Shard<H> {

@@ -10,9 +10,10 @@
 
 use crate::cell::ARM_AHEAD_MS_MAX;
 use crate::fault::{self, Fault};
+use crate::inbox::NEWBORN;
 use crate::request::Host;
 use crate::room::Room;
-use crate::shard::{NEWBORN, Shard};
+use crate::shard::Shard;
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::Table;

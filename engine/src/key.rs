@@ -95,12 +95,12 @@ impl Slot for KeyBlock {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         bytemuck::zeroed_slice_box(slot_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         (0..slot_count)
             .map(|_| KeyBlock {
                 words: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn keys_of_every_length_are_stored_and_told_apart() {
-        let blocks = Slab::new(64);
+        let blocks = Slab::alone(64);
         for length in 1..=KEY_BYTES_MAX {
             let stored: StoredKey = bytemuck::Zeroable::zeroed();
             let bytes: Vec<u8> = (0..length).map(|i| i as u8).collect();
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_full_block_slab_refuses_the_key_and_keeps_nothing() {
-        let blocks = Slab::new(2);
+        let blocks = Slab::alone(2);
         let stored: StoredKey = bytemuck::Zeroable::zeroed();
         assert!(!stored.write(Key(&[1; 256]), &blocks));
         assert_eq!(blocks.live(), 0);

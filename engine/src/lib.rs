@@ -21,14 +21,16 @@
 //!
 //! | file            | what                                                                                  |
 //! |-----------------|---------------------------------------------------------------------------------------|
-//! | `engine.rs`     | the engine: which shard, which seat; `engine/survey.rs`: the oldest hold              |
+//! | `engine.rs`     | the engine: which shard, which seat; `engine/`: settings, sessions, lists, numbers    |
 //! | `shard.rs`      | the verbs, as most calls take them: a find and a CAS                                  |
 //! | `contended.rs`  | the verbs under a shard's room mutex: queues, shared and reentrant locks               |
 //! | `settle.rs`     | bringing a contended key up to date: hand-off; `describe.rs`: who holds it             |
 //! | `restore.rs`    | locks that outlive a restart: restored, or claimed by their holders                    |
-//! | `home.rs`       | what only a shard's home core does: the wheel, expiry, eviction                       |
+//! | `home.rs`       | what only a shard's home core does: the wheel, eviction; `inbox.rs`: how it is asked   |
+//! | `ending.rs`     | how a lease ends without its owner's doing, by time or with its session                |
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
-//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`, `slab.rs` |
+//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
+//! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
 //! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
@@ -46,13 +48,16 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+mod arena;
 mod cell;
 mod contended;
 mod describe;
+mod ending;
 mod engine;
 mod fault;
 mod fence;
 mod home;
+mod inbox;
 mod key;
 mod mailbox;
 mod note;

@@ -62,12 +62,12 @@ impl Slot for SessionCell {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         bytemuck::zeroed_slice_box(slot_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
         (0..slot_count)
             .map(|_| SessionCell {
                 state: AtomicU64::new(0),
@@ -157,7 +157,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     pub(crate) fn new(sessions_max: u32, now: Tick) -> Self {
         Sessions {
-            cells: Slab::new(sessions_max),
+            cells: Slab::alone(sessions_max),
             wheel: Mutex::new(Wheel::new(now)),
         }
     }

@@ -5,23 +5,21 @@
 //! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
 //! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
 
-use crate::cell::{self, Cell, Seen, Terms};
+use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
 use crate::key::Key;
 use crate::note::NoteBudget;
-use crate::request::{
-    Acquire, Grant, Holder, Host, Loss, Lost, Mode, NotHeld, Outcome, Release, Renewal, Span,
-};
+use crate::request::{Acquire, Grant, Host, Mode, NotHeld, Outcome, Release, Renewal, Span};
 use crate::room::Room;
 use crate::session::{SessionId, Sessions};
-use crate::slab::{NONE, SLOT_MAX};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::slab::NONE;
+use crate::sync::{AtomicU32, AtomicU64, Mutex};
 use crate::table::reclaim::{self, Guard};
 use crate::table::{Found, Table};
 use crate::tick::Tick;
-use crate::word::{Kind, Lease, Word};
+use crate::word::{Kind, Word};
 use std::sync::Arc;
 
 /// What all shards share.
@@ -356,31 +354,6 @@ impl<H: Host> Shard<H> {
         self.force_contended(key, hash, fence, now, &guard)
     }
 
-    /// Frees what a session that has ended still has in this cell.
-    pub(crate) fn vacate(&self, slot: u32, owner: SessionId, now: Tick) {
-        loop {
-            let cell = self.table.cell(slot);
-            let word = cell.word();
-            if word.belongs_to_room() {
-                let mut room = self.room.lock();
-                if cell.word().belongs_to_room() {
-                    self.drop_holders(&mut room, slot, now, |holder| holder.owner == owner);
-                    self.settle(&mut room, slot, now);
-                    return;
-                }
-                continue;
-            }
-            match cell.seen(word) {
-                Some(seen) if seen.owner == owner && word.is_plain_held() => {
-                    // Held by us, so it cannot be evicted before the word changes, and its key can be read.
-                    let key = self.table.key_of(slot);
-                    self.expire_plain(cell, word, &seen, key.key(), now);
-                }
-                _ => return,
-            }
-        }
-    }
-
     /// Calls `visit` with the fence of each grant under which `owner` holds this cell.
     pub(crate) fn each_hold(&self, slot: u32, owner: SessionId, mut visit: impl FnMut(Fence)) {
         let cell = self.table.cell(slot);
@@ -448,176 +421,6 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Whether a lease has ended, by its own deadline or with its session.
-    #[inline]
-    pub(crate) fn is_over(&self, seen: &Seen, now: Tick) -> bool {
-        match seen.lease.kind() {
-            Kind::Ended => true,
-            Kind::Record => false,
-            Kind::Timed => {
-                seen.lease.deadline() <= now || self.common.sessions.is_ended(seen.owner, now)
-            }
-            Kind::Session => self.common.sessions.is_ended(seen.owner, now),
-        }
-    }
-
-    /// Ends and frees a plain lease that is over. Whoever gets the word from HELD to FREE tells the loser.
-    pub(crate) fn expire_plain(
-        &self,
-        cell: &Cell,
-        word: Word,
-        seen: &Seen,
-        key: Key<'_>,
-        now: Tick,
-    ) {
-        if seen.lease.kind() != Kind::Ended && !cell.try_end_lease(seen.lease) {
-            return;
-        }
-        let freed = if fault::injected(Fault::ExpiryOverwrites) {
-            cell.set_word(Word::free(word.fence()));
-            true
-        } else {
-            cell.try_free(word)
-        };
-        if freed {
-            self.tell_lost(key, word.fence(), seen, now);
-        }
-    }
-
-    /// As `expire_plain`, for a word that may have waiters. `false`: the grant stands, because another thread of its session
-    /// renewed it at the last moment. Look again: an answer that says "expired" must not leave it held.
-    pub(crate) fn expire(
-        &self,
-        slot: u32,
-        word: Word,
-        seen: &Seen,
-        key: Key<'_>,
-        now: Tick,
-    ) -> bool {
-        let cell = self.table.cell(slot);
-        if word.is_plain_held() {
-            self.expire_plain(cell, word, seen, key, now);
-        }
-        // Waiters may have come between, or have been there before.
-        if cell.word().belongs_to_room() && !fault::injected(Fault::ExpiryForgetsWaiters) {
-            let mut room = self.room.lock();
-            if cell.word().belongs_to_room() {
-                self.settle(&mut room, slot, now);
-            }
-        }
-        let left = cell.word();
-        !left.is_held() || left.fence() != word.fence() || fault::injected(Fault::ExpiryUnproven)
-    }
-
-    pub(crate) fn tell_lost(&self, key: Key<'_>, fence: Fence, seen: &Seen, now: Tick) {
-        let deadline = seen.lease.deadline();
-        // Of a lease that another core has ended it is not known whether it was a session's, whose deadline says nothing.
-        let expired = match seen.lease.kind() {
-            Kind::Session => false,
-            Kind::Ended => deadline <= now && !self.common.sessions.is_ended(seen.owner, now),
-            Kind::Timed | Kind::Record => deadline <= now,
-        };
-        let why = if expired {
-            Lost::Expired
-        } else if self.common.sessions.is_ended(seen.owner, now) {
-            Lost::SessionEnded
-        } else {
-            Lost::Forced
-        };
-        let late_ms = if expired { deadline.ms_until(now) } else { 0 };
-        self.common.host.lost(&Loss {
-            key,
-            fence,
-            owner: seen.owner,
-            why,
-            late_ms,
-            held_ms: held_ms(seen.since_low32, now),
-        });
-    }
-
-    /// Makes sure that the wheel looks at this cell when the lease just written ends. Returns that moment.
-    #[inline]
-    pub(crate) fn watch(&self, cell: &Cell, slot: u32, terms: &Terms) -> Tick {
-        let until = match terms.kind {
-            Kind::Session => self.common.sessions.deadline(terms.owner),
-            _ => terms.deadline,
-        };
-        if cell.is_armed_after(until) {
-            self.ask_attention(cell, slot);
-        }
-        until
-    }
-
-    /// Asks the home core to look at a cell that it knows.
-    #[cold]
-    pub(crate) fn ask_attention(&self, cell: &Cell, slot: u32) {
-        self.put_into_inbox(cell, slot, REQUESTED);
-    }
-
-    /// Makes a cell known to the home core, once its key is in the index.
-    #[cold]
-    pub(crate) fn introduce(&self, cell: &Cell, slot: u32) {
-        self.put_into_inbox(cell, slot, REQUESTED | NEWBORN);
-    }
-
-    /// Puts a cell into the inbox of the home core, unless it is there already.
-    fn put_into_inbox(&self, cell: &Cell, slot: u32, flags: u32) {
-        if cell.inbox.fetch_or(flags, Ordering::AcqRel) & REQUESTED != 0 {
-            return;
-        }
-        let mut link = NONE;
-        let mut first = self.inbox.load(Ordering::Relaxed);
-        loop {
-            if fault::injected(Fault::LinkOverwritesFlags) {
-                cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
-            } else {
-                // The link is ours alone, the flags beside it are not. And what others did before they set theirs is seen
-                // by the home core only if we do not come between with a plain store.
-                cell.inbox.fetch_xor(link ^ first, Ordering::Relaxed);
-            }
-            link = first;
-            // Release, paired with the swap of the home core: it finds the link written.
-            match self
-                .inbox
-                .compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    /// When a lease ends by itself.
-    pub(crate) fn lease_end(&self, lease: Lease, owner: SessionId) -> Tick {
-        match lease.kind() {
-            Kind::Session => self.common.sessions.deadline(owner),
-            _ => lease.deadline(),
-        }
-    }
-
-    /// What can be said of a plain holder without a lock.
-    pub(crate) fn describe_plain(
-        &self,
-        cell: &Cell,
-        word: Word,
-        queue_length: u32,
-        now: Tick,
-    ) -> Holder {
-        let seen = cell.seen(word);
-        Holder {
-            owner: seen.map(|seen| seen.owner),
-            fence: word.fence(),
-            mode: Mode::Exclusive,
-            held_ms: seen.map_or(0, |seen| held_ms(seen.since_low32, now)),
-            until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
-            is_session_bound: seen.is_some_and(|seen| seen.lease.kind() == Kind::Session),
-            count: 1,
-            holders: 1,
-            queue_length,
-            note: Box::default(),
-        }
-    }
-
     /// Why a published grant is not the one the caller names; `None` if it is.
     #[inline]
     fn why_not(&self, word: Word, seen: &Seen, fence: Fence, owner: SessionId) -> Option<NotHeld> {
@@ -637,17 +440,6 @@ impl<H: Host> Shard<H> {
         reclaim::pin()
     }
 }
-
-/// In a cell's `inbox` field: the cell is in the inbox or about to be.
-pub(crate) const REQUESTED: u32 = 1 << 31;
-
-/// Beside it: the cell has a new key, and is in no wheel yet.
-pub(crate) const NEWBORN: u32 = 1 << 30;
-
-const _: () = assert!(
-    SLOT_MAX & (REQUESTED | NEWBORN) == 0,
-    "flags and link share a word"
-);
 
 /// How long ago `since` was. Exact for 49 days, which no lease reaches without being renewed a good many times.
 pub(crate) fn held_ms(since_low32: u32, now: Tick) -> u64 {

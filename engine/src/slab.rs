@@ -1,38 +1,33 @@
-//! Storage that never moves and never goes back to the allocator while the engine lives: slots numbered from 1, in
-//! segments of doubling size. Type-stable memory is what lets the rest of the engine read a slot without a lock and
-//! find out afterwards whether it was still the same one.
+//! Storage that never moves and never goes back to the allocator while the engine lives: slots numbered from 1.
+//! Type-stable memory is what lets the rest of the engine read a slot without a lock and find out afterwards whether it was
+//! still the same one. The memory itself is in `arena.rs`.
 //!
-//! Segments come zeroed from the allocator, so the part of a segment that no slot has used costs no resident memory.
 //! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
 
+use crate::arena::{Arena, PIECE_BITS, Place, piece_count};
 use crate::fault::{self, Fault};
-use crate::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
 pub(crate) trait Slot: Sized {
     /// Holds the next free slot's number while this one is free. Not touched by the slab otherwise.
     fn free_link(&self) -> &AtomicU32;
 
-    /// A segment of zeroed slots.
-    fn zeroed_segment(slot_count: usize) -> Box<[Self]>;
+    /// So many zeroed slots.
+    fn zeroed_chunk(slot_count: usize) -> Box<[Self]>;
 }
 
 /// No slot. Slot numbers start at 1 so that zeroed links mean nothing is linked.
 pub(crate) const NONE: u32 = 0;
 
-/// The first segment's size, log2. Small enough for an embedded engine of a few keys.
-const FIRST_BITS: u32 = if cfg!(loom) { 1 } else { 6 };
-const SEGMENT_COUNT: usize = if cfg!(loom) {
-    2
-} else {
-    25 - FIRST_BITS as usize
-};
-
 /// Slot numbers fit in 24 bits: an index entry packs one beside its tag.
 pub(crate) const SLOT_MAX: u32 = (1 << 24) - 1;
 
 pub(crate) struct Slab<T> {
-    segments: [OnceLock<Box<[T]>>; SEGMENT_COUNT],
+    arena: Arc<Arena<T>>,
+    /// Where the slots are, a piece at a time.
+    places: Box<[Place]>,
     /// `version:32 | slot:32`.
     free: AtomicU64,
     /// Slots below this have been handed out at least once.
@@ -42,24 +37,32 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T: Slot> Slab<T> {
-    pub(crate) fn new(slot_max: u32) -> Self {
+    /// A slab of up to `slot_max` slots, in memory that it shares with others.
+    pub(crate) fn new(slot_max: u32, arena: Arc<Arena<T>>) -> Self {
+        let slot_max = slot_max.min(SLOT_MAX);
         Slab {
-            segments: std::array::from_fn(|_| OnceLock::new()),
+            arena,
+            places: (0..piece_count(slot_max))
+                .map(|_| Place::nowhere())
+                .collect(),
             free: AtomicU64::new(0),
             fresh: AtomicU32::new(0),
             live: AtomicU32::new(0),
-            slot_max: slot_max.min(SLOT_MAX),
+            slot_max,
         }
+    }
+
+    /// One with memory of its own.
+    pub(crate) fn alone(slot_max: u32) -> Self {
+        let arena = Arena::new(piece_count(slot_max.min(SLOT_MAX)));
+        Slab::new(slot_max, Arc::new(arena))
     }
 
     /// The slot with this number, which must have been taken before.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> &T {
-        let (segment, offset) = locate(slot);
-        let segment = self.segments[segment]
-            .get()
-            .expect("a slot number exists only after its segment");
-        &segment[offset]
+        let (piece, offset) = locate(slot);
+        self.arena.get(&self.places[piece], offset)
     }
 
     /// A slot nobody uses: one that was freed, else a fresh one. `None` at the slab's limit.
@@ -96,7 +99,7 @@ impl<T: Slot> Slab<T> {
 
     /// The highest slot number ever handed out, for those who walk all slots.
     pub(crate) fn last(&self) -> u32 {
-        // Acquire, paired with `take_fresh`: the segments of all these slots exist.
+        // Acquire, paired with `take_fresh`: the pieces of all these slots are there.
         self.fresh.load(Ordering::Acquire)
     }
 
@@ -128,10 +131,9 @@ impl<T: Slot> Slab<T> {
                 return None;
             }
             let slot = last + 1;
-            let (segment, offset) = locate(slot);
+            let (piece, offset) = locate(slot);
             if offset == 0 {
-                self.segments[segment]
-                    .get_or_init(|| T::zeroed_segment(1 << (FIRST_BITS + segment as u32)));
+                self.arena.provide(&self.places[piece]);
             }
             match self
                 .fresh
@@ -150,17 +152,14 @@ fn next_head(head: u64, slot: u32) -> u64 {
     (u64::from(version.wrapping_add(step)) << 32) | u64::from(slot)
 }
 
-/// Segment `s` holds `2^(FIRST_BITS + s)` slots, so a slot's segment is the position of its leading bit.
+/// Which piece a slot is in, and where.
 #[inline]
 fn locate(slot: u32) -> (usize, usize) {
     debug_assert!(slot != NONE, "slot numbers start at 1");
-    // With slot 0 this would be one less than the first segment begins with, and no segment at all.
-    let position = slot + ((1 << FIRST_BITS) - 1);
-    let bits = position.ilog2();
-    (
-        bits.wrapping_sub(FIRST_BITS) as usize,
-        (position & !(1 << bits)) as usize,
-    )
+    // Slot 0 would be in a piece that no slab has.
+    let position = slot.wrapping_sub(1);
+    let offset = position & ((1 << PIECE_BITS) - 1);
+    ((position >> PIECE_BITS) as usize, offset as usize)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -176,30 +175,29 @@ mod tests {
         fn free_link(&self) -> &AtomicU32 {
             &self.link
         }
-        fn zeroed_segment(slot_count: usize) -> Box<[Self]> {
+        fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
             bytemuck::zeroed_slice_box(slot_count)
         }
     }
 
     #[test]
     fn every_slot_number_has_its_own_place() {
-        let mut expected = (0, 0);
-        for slot in 1..=100_000 {
-            assert_eq!(locate(slot), expected, "slot {slot}");
-            expected.1 += 1;
-            if expected.1 == 1 << (FIRST_BITS as usize + expected.0) {
-                expected = (expected.0 + 1, 0);
+        let arena = Arc::new(Arena::new(8));
+        let slabs: [Slab<Thing>; 2] = std::array::from_fn(|_| Slab::new(4_000, arena.clone()));
+        for number in 1..=4_000 {
+            for slab in &slabs {
+                let slot = slab.take().unwrap();
+                assert_eq!(slot, number);
+                assert_eq!(slab.get(slot).link.swap(slot, Ordering::Relaxed), 0);
             }
         }
-        assert!(
-            locate(SLOT_MAX).0 < SEGMENT_COUNT,
-            "the last slot has a segment"
-        );
+        assert!(slabs.iter().all(|slab| slab.take().is_none()));
+        assert_eq!(locate(SLOT_MAX).0 + 1, piece_count(SLOT_MAX));
     }
 
     #[test]
     fn freed_slots_come_back_and_the_limit_holds() {
-        let slab = Slab::<Thing>::new(3);
+        let slab = Slab::<Thing>::alone(3);
         let taken = [slab.take(), slab.take(), slab.take()];
         assert_eq!(taken, [Some(1), Some(2), Some(3)]);
         assert_eq!(slab.take(), None);

@@ -17,6 +17,7 @@ pub(crate) mod reclaim;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use crate::arena::{Arena, piece_count};
 use crate::cell::Cell;
 use crate::fault::{self, Fault};
 use crate::fence::Bounds;
@@ -28,6 +29,7 @@ use crate::tick::Tick;
 use crate::word::Word;
 use index::{Index, Insert, Probe, Search};
 use reclaim::{Guard, IndexPointer};
+use std::sync::Arc;
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
 /// index has room for all that comes in meanwhile (`Index::successor`).
@@ -72,11 +74,34 @@ impl From<TableFull> for Limit {
     }
 }
 
+/// How many keys, and how many blocks of long keys, a table may have.
+#[derive(Clone, Copy)]
+pub(crate) struct TableSize {
+    pub(crate) keys_max: u32,
+    pub(crate) blocks_max: u32,
+}
+
+/// What the tables of all shards take their cells and blocks from.
+pub(crate) struct Memory {
+    cells: Arc<Arena<Cell>>,
+    blocks: Arc<Arena<KeyBlock>>,
+}
+
+impl Memory {
+    /// Memory for so many tables of this size, none of it taken yet.
+    pub(crate) fn new(table_count: usize, size: TableSize) -> Self {
+        Memory {
+            cells: Arc::new(Arena::new(table_count * piece_count(size.keys_max))),
+            blocks: Arc::new(Arena::new(table_count * piece_count(size.blocks_max))),
+        }
+    }
+}
+
 impl Table {
-    pub(crate) fn new(keys_max: u32, blocks_max: u32, hash_key: ahash::RandomState) -> Self {
+    pub(crate) fn new(memory: &Memory, size: TableSize, hash_key: ahash::RandomState) -> Self {
         Table {
-            cells: Slab::new(keys_max),
-            blocks: Slab::new(blocks_max),
+            cells: Slab::new(size.keys_max, memory.cells.clone()),
+            blocks: Slab::new(size.blocks_max, memory.blocks.clone()),
             current: IndexPointer::new(Index::smallest()),
             growth: Mutex::new(Growth { position: 0 }),
             hash_key,

@@ -16,10 +16,19 @@ struct Bench {
     model: BTreeMap<Vec<u8>, u32>,
 }
 
+/// A table with memory of its own.
+fn table(keys_max: u32, blocks_max: u32) -> Table {
+    let size = TableSize {
+        keys_max,
+        blocks_max,
+    };
+    Table::new(&Memory::new(1, size), size, hash_key())
+}
+
 impl Bench {
     fn new(keys_max: u32, blocks_max: u32) -> Bench {
         Bench {
-            table: Table::new(keys_max, blocks_max, hash_key()),
+            table: table(keys_max, blocks_max),
             // Not zero: a word that is all zeros says that its cell was never used.
             bounds: Bounds::new(Fence::ZERO.next(), Fence::MAX),
             model: BTreeMap::new(),
@@ -386,7 +395,7 @@ fn there_is_never_more_than_one_cell_for_a_key() {
         is_taken: AtomicBool,
         last_fence: AtomicU64,
     }
-    let table = Table::new(1000, 1000, hash_key());
+    let table = table(1000, 1000);
     let bounds = Bounds::new(Fence::ZERO, Fence::MAX);
     let truth: Vec<Truth> = (0..KEYS)
         .map(|_| Truth {
@@ -469,7 +478,7 @@ fn there_is_never_more_than_one_cell_for_a_key() {
 #[test]
 fn threads_that_insert_the_same_keys_agree_on_their_cells() {
     const KEYS: u32 = 20_000;
-    let table = Table::new(1 << 20, 1 << 20, hash_key());
+    let table = table(1 << 20, 1 << 20);
     let bounds = Bounds::new(Fence::ZERO, Fence::MAX);
     let insert_all = || -> Vec<(u32, bool)> {
         (0..KEYS)

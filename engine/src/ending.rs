@@ -1,0 +1,133 @@
+//! How a lease ends without its owner's doing: whether it is over, who frees its cell, and who is told.
+
+use crate::cell::{Cell, Seen};
+use crate::fault::{self, Fault};
+use crate::fence::Fence;
+use crate::key::Key;
+use crate::request::{Host, Loss, Lost};
+use crate::session::SessionId;
+use crate::shard::{Shard, held_ms};
+use crate::tick::Tick;
+use crate::word::{Kind, Lease, Word};
+
+impl<H: Host> Shard<H> {
+    /// Whether a lease has ended, by its own deadline or with its session.
+    #[inline]
+    pub(crate) fn is_over(&self, seen: &Seen, now: Tick) -> bool {
+        match seen.lease.kind() {
+            Kind::Ended => true,
+            Kind::Record => false,
+            Kind::Timed => {
+                seen.lease.deadline() <= now || self.common.sessions.is_ended(seen.owner, now)
+            }
+            Kind::Session => self.common.sessions.is_ended(seen.owner, now),
+        }
+    }
+
+    /// When a lease ends by itself.
+    pub(crate) fn lease_end(&self, lease: Lease, owner: SessionId) -> Tick {
+        match lease.kind() {
+            Kind::Session => self.common.sessions.deadline(owner),
+            _ => lease.deadline(),
+        }
+    }
+
+    /// Ends and frees a plain lease that is over. Whoever gets the word from HELD to FREE tells the loser.
+    pub(crate) fn expire_plain(
+        &self,
+        cell: &Cell,
+        word: Word,
+        seen: &Seen,
+        key: Key<'_>,
+        now: Tick,
+    ) {
+        if seen.lease.kind() != Kind::Ended && !cell.try_end_lease(seen.lease) {
+            return;
+        }
+        let freed = if fault::injected(Fault::ExpiryOverwrites) {
+            cell.set_word(Word::free(word.fence()));
+            true
+        } else {
+            cell.try_free(word)
+        };
+        if freed {
+            self.tell_lost(key, word.fence(), seen, now);
+        }
+    }
+
+    /// As `expire_plain`, for a word that may have waiters. `false`: the grant stands, because another thread of its session
+    /// renewed it at the last moment. Look again: an answer that says "expired" must not leave it held.
+    pub(crate) fn expire(
+        &self,
+        slot: u32,
+        word: Word,
+        seen: &Seen,
+        key: Key<'_>,
+        now: Tick,
+    ) -> bool {
+        let cell = self.table.cell(slot);
+        if word.is_plain_held() {
+            self.expire_plain(cell, word, seen, key, now);
+        }
+        // Waiters may have come between, or have been there before.
+        if cell.word().belongs_to_room() && !fault::injected(Fault::ExpiryForgetsWaiters) {
+            let mut room = self.room.lock();
+            if cell.word().belongs_to_room() {
+                self.settle(&mut room, slot, now);
+            }
+        }
+        let left = cell.word();
+        !left.is_held() || left.fence() != word.fence() || fault::injected(Fault::ExpiryUnproven)
+    }
+
+    /// Frees what a session that has ended still has in this cell.
+    pub(crate) fn vacate(&self, slot: u32, owner: SessionId, now: Tick) {
+        loop {
+            let cell = self.table.cell(slot);
+            let word = cell.word();
+            if word.belongs_to_room() {
+                let mut room = self.room.lock();
+                if cell.word().belongs_to_room() {
+                    self.drop_holders(&mut room, slot, now, |holder| holder.owner == owner);
+                    self.settle(&mut room, slot, now);
+                    return;
+                }
+                continue;
+            }
+            match cell.seen(word) {
+                Some(seen) if seen.owner == owner && word.is_plain_held() => {
+                    // Held by us, so it cannot be evicted before the word changes, and its key can be read.
+                    let key = self.table.key_of(slot);
+                    self.expire_plain(cell, word, &seen, key.key(), now);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    pub(crate) fn tell_lost(&self, key: Key<'_>, fence: Fence, seen: &Seen, now: Tick) {
+        let deadline = seen.lease.deadline();
+        // Of a lease that another core has ended it is not known whether it was a session's, whose deadline says nothing.
+        let expired = match seen.lease.kind() {
+            Kind::Session => false,
+            Kind::Ended => deadline <= now && !self.common.sessions.is_ended(seen.owner, now),
+            Kind::Timed | Kind::Record => deadline <= now,
+        };
+        let why = if expired {
+            Lost::Expired
+        } else if self.common.sessions.is_ended(seen.owner, now) {
+            Lost::SessionEnded
+        } else {
+            Lost::Forced
+        };
+        let late_ms = if expired { deadline.ms_until(now) } else { 0 };
+        self.common.host.lost(&Loss {
+            key,
+            fence,
+            owner: seen.owner,
+            why,
+            late_ms,
+            held_ms: held_ms(seen.since_low32, now),
+        });
+    }
+}
