@@ -11,7 +11,7 @@ use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
 use crate::key::Key;
 use crate::note::NoteBudget;
-use crate::request::{Acquire, Grant, Host, Mode, NotHeld, Outcome, Release, Renewal, Span};
+use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
 use crate::room::Room;
 use crate::session::{SessionId, Sessions};
 use crate::slab::NONE;
