@@ -24,7 +24,6 @@ mod listener;
 mod name;
 mod port;
 mod refusal;
-#[expect(dead_code, reason = "no script is known so far")]
 mod script;
 mod section;
 mod serve;

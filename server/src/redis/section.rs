@@ -316,7 +316,6 @@ impl<'a> Section<'a> {
     }
 
     /// Holds a lock once more that is held, under the same fence, and sets when it ends.
-    #[expect(dead_code, reason = "no script is known so far")]
     pub(crate) fn reenter(
         &mut self,
         name: &Name<'_>,
