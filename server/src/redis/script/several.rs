@@ -93,7 +93,9 @@ pub(super) fn run(
         }
         Several::Release(arguments) => out.integer(release(section, call, arguments)?),
         Several::Obtain | Several::Refresh | Several::Free | Several::TimeLeft => {
-            if call.keys.is_empty() {
+            // `MSETNX` with keys and no value is refused as well, where Redis would count keys as values.
+            let has_value = script != Several::Obtain || !call.args.is_empty();
+            if call.keys.is_empty() || !has_value {
                 return Err(Refusal::text(
                     "ERR Wrong number of args calling Redis command from script",
                 ));
