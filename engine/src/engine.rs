@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 mod holds;
 mod survey;
+mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -414,14 +415,26 @@ impl<H: Host> Engine<H> {
         ttl_ms: u64,
         now: Tick,
     ) -> Renewal {
-        if let Some(invalid) = invalid_span(Span::Ms(ttl_ms)) {
+        self.renew_for(seat, key, fence, Span::Ms(ttl_ms), now)
+    }
+
+    /// As [`Engine::renew`], to an end at any distance. A lease that lives as long as its session stays one.
+    pub fn renew_for(
+        &self,
+        seat: &Seat,
+        key: Key<'_>,
+        fence: Fence,
+        span: Span,
+        now: Tick,
+    ) -> Renewal {
+        if let Some(invalid) = invalid_span(span) {
             return Renewal::Invalid(invalid);
         }
         if self.common.sessions.is_ended(seat.session(), now) {
             return Renewal::NotHeld(NotHeld::SessionEnded);
         }
         let (shard, hash) = self.locate(key);
-        self.shards[shard].renew(key, hash, fence, seat.session(), Span::Ms(ttl_ms), now)
+        self.shards[shard].renew(key, hash, fence, seat.session(), span, now)
     }
 
     /// Frees the lock named by key and fence.

@@ -5,8 +5,8 @@ use crate::key::Key;
 use crate::session::SessionId;
 use crate::tick::Tick;
 
-/// The longest lease, in milliseconds: a day.
-pub const TTL_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The longest lease with an end, in milliseconds: 2.2 years, a quarter of what a [`Tick`] can count.
+pub const TTL_MS_MAX: u64 = 1 << 36;
 
 /// The longest wait, in milliseconds: a day.
 pub const WAIT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
@@ -30,6 +30,8 @@ pub enum Span {
     Ms(u64),
     /// As long as its session.
     Session,
+    /// Until it is released, taken away, or its session ends.
+    Forever,
 }
 
 /// A request for a lock.

@@ -427,6 +427,7 @@ impl<H: Host> Shard<H> {
         let (kind, deadline) = match span {
             Span::Ms(ttl_ms) => (Kind::Timed, now.plus_ms(ttl_ms)),
             Span::Session => (Kind::Session, now),
+            Span::Forever => (Kind::Timed, Tick::NEVER),
         };
         Terms {
             owner,

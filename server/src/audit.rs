@@ -122,6 +122,27 @@ impl Audit {
         );
     }
 
+    /// A lock was granted at once to a client of Redis.
+    pub(crate) fn granted_over_redis(
+        &self,
+        session: &Arc<Session>,
+        request: &engine::Acquire<'_>,
+        grant: &Grant,
+    ) {
+        self.leave(
+            request.key.bytes().into(),
+            grant.fence.get(),
+            Some(session.clone()),
+            What::Grant {
+                mode: request.mode,
+                ttl_ms: ttl_ms(crate::redis::lease(request.span)),
+                wait_ms: 0,
+                hold_count: grant.count,
+                trace_id: None,
+            },
+        );
+    }
+
     /// A lock was claimed by one who held it before the server restarted.
     pub(crate) fn claimed(
         &self,

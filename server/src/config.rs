@@ -183,6 +183,19 @@ settings! {
         /// What the server calls itself to its clients.
         server_name: String = concat!("fencepost ", env!("CARGO_PKG_VERSION")).to_owned(), SERVER_NAME;
     }
+    "Redis port" {
+        /// Where clients of Redis connect, unchanged: see docs/redis.md. An address that other machines can reach needs
+        /// auth_token_file as well; its tokens are the passwords.
+        redis_listen: Option<SocketAddr> = None, ADDRESS_OR_OFF;
+        /// A Unix socket for clients of Redis. Whoever may open it may connect.
+        redis_unix: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The longest time that a lock taken through this port lives without being renewed; one taken without a time gets
+        /// this one. 0 is no limit, and locks without an end are possible.
+        redis_max_ttl: Duration = Duration::ZERO, TIME, in Duration::ZERO..=DAY * 366;
+        /// Refuse commands that end or take somebody's lock without showing that it is the caller's: DEL, SET over a held key,
+        /// FLUSHDB and their like.
+        redis_strict: bool = false, SWITCH;
+    }
     "Storage" {
         /// The directory for what has to survive a restart.
         data_dir: PathBuf = PathBuf::from("./fencepost-data"), PATH;
@@ -300,7 +313,24 @@ impl Config {
                 ),
             );
         }
-        for (setting, address) in [("listen", Some(self.listen)), ("http", self.http)] {
+        let taken = [Some(self.listen), self.http];
+        if let Some(address) = self.redis_listen
+            && address.port() != 0
+            && taken.contains(&Some(address))
+        {
+            return refuse(
+                "redis_listen",
+                format!(
+                    "{address} is taken by another port of this server, give it another one or \"off\""
+                ),
+            );
+        }
+        let addresses = [
+            ("listen", Some(self.listen)),
+            ("http", self.http),
+            ("redis_listen", self.redis_listen),
+        ];
+        for (setting, address) in addresses {
             if let Some(address) = address
                 && !address.ip().to_canonical().is_loopback()
                 && self.auth_token_file.is_none()

@@ -2,13 +2,15 @@
 
 use crate::host::{ConnectionId, Mail, Waiter};
 use crate::metrics::CoreMetrics;
-use crate::net::connection::Connection;
+use crate::net::connection::{Connection, Speech};
 use crate::net::holdback::Unsynced;
 use crate::net::record::GrantTerms;
 use crate::net::reply;
+use crate::redis;
 use crate::shared::Shared;
 use engine::{GaveUp, Grant, Key, Mode, Release, Seat, SessionId};
 use hashbrown::HashMap;
+use protocol::resp::Writer;
 use protocol::{ErrorCode, Lease, Push, Reply, RequestId, UnavailableReason};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -213,6 +215,23 @@ impl Core {
                 }
                 drop(done);
             }
+            Mail::ListReady { connection } => {
+                if let Some(connection) = self.find(connection) {
+                    connection.list_ready.set(true);
+                    connection.bell.notify_one();
+                }
+            }
+            Mail::Published {
+                connection,
+                message,
+            } => {
+                if let Some(connection) = self.find(connection)
+                    && let Speech::Redis(version) = connection.speech()
+                {
+                    connection
+                        .send(|out| redis::write_message(&message, &mut Writer::new(out, version)));
+                }
+            }
         }
     }
 
@@ -240,8 +259,14 @@ impl Core {
                     note: &waiter.note,
                 };
                 self.record_grant(&connection.session, &grant, &terms, now);
-                self.answer(&connection, |out| {
-                    reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
+                let speech = connection.speech();
+                self.answer(&connection, |out| match speech {
+                    Speech::Native => {
+                        reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
+                    }
+                    Speech::Redis(version) => {
+                        redis::write_grant(&grant, now, &mut Writer::new(out, version))
+                    }
                 });
             }
             // The connection went, or its client gave up, while the grant was on its way.
@@ -280,6 +305,9 @@ impl Core {
             return;
         }
         self.metrics().acquire_timeouts.bump();
+        if let Speech::Redis(version) = connection.speech() {
+            return connection.send(|out| Writer::new(out, version).null_array());
+        }
         let request_id = RequestId::new(waiter.request_id);
         match why {
             GaveUp::TimedOut => {
@@ -321,6 +349,10 @@ impl Core {
             if self.shared.engine.cancel(ticket, now).is_some()
                 && connection.finish_wait(request_id)
             {
+                if let Speech::Redis(version) = connection.speech() {
+                    connection.send(|out| redis::write_stopping(&mut Writer::new(out, version)));
+                    continue;
+                }
                 let reason = UnavailableReason::SHUTTING_DOWN;
                 let reply = Reply::Unavailable {
                     reason,

@@ -4,6 +4,7 @@
 
 use crate::audit::Audit;
 use crate::metrics::Durations;
+use crate::redis::Message;
 use crate::registry::Registry;
 use crate::storage::Alarm;
 use crossbeam_utils::CachePadded;
@@ -73,6 +74,15 @@ pub(crate) enum Mail {
         connection: ConnectionId,
         done: mpsc::Sender<()>,
     },
+    /// Look again: something was left in a signal list that this connection waits for.
+    ListReady {
+        connection: ConnectionId,
+    },
+    /// A message of a channel that this connection listens to.
+    Published {
+        connection: ConnectionId,
+        message: Arc<Message>,
+    },
 }
 
 /// One core's mailbox and its bell.
@@ -100,7 +110,7 @@ impl Post {
         }
     }
 
-    fn send_droppable(&self, mail: Mail) {
+    pub(crate) fn send_droppable(&self, mail: Mail) {
         match self.mailbox.try_post(mail) {
             Ok(Posted::Wake) => self.bell.notify_one(),
             Ok(Posted::AlreadySignalled) => {}

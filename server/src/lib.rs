@@ -20,6 +20,7 @@
 //! | `net/reclaim.rs`    | claims after a restart                                                              |
 //! | `net/repeat.rs`     | requests that come again; `net/reply.rs`: answers in the words of the wire          |
 //! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
+//! | `redis/`            | the Redis-compatible port (`docs/redis.md`)                                         |
 //! | `registry.rs`       | sessions: name, connections, remembered outcomes; `secret.rs`: names and secrets     |
 //! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |
 //! | `http.rs`           | the HTTP side; `http/locks.rs`: the view of the locks                               |
@@ -47,6 +48,7 @@ mod net;
 mod notify;
 mod oldest;
 mod pinning;
+mod redis;
 mod registry;
 mod secret;
 mod server;

@@ -174,6 +174,14 @@ core_metrics! {
     holds_ended,
     /// Grants that came for a connection that was gone, and were given back.
     grants_returned,
+    /// Commands that came in through the Redis port.
+    redis_commands,
+    /// Those of them that were answered with an error.
+    redis_errors,
+    /// Locks that were ended or taken through the Redis port without showing that they were the caller's.
+    redis_forced,
+    /// Scripts that are not known, and were refused.
+    redis_unknown_scripts,
 }
 
 /// All cores.

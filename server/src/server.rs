@@ -12,6 +12,7 @@ use crate::net::listener;
 use crate::net::stopping::{self, Signals};
 use crate::notify::Notifier;
 use crate::pinning;
+use crate::redis;
 use crate::secret::SessionKeys;
 use crate::shared::Shared;
 use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
@@ -22,8 +23,8 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::LocalSet;
@@ -43,6 +44,13 @@ pub enum StartError {
     Listen {
         /// Which one.
         address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A Unix socket cannot be listened on.
+    ListenUnix {
+        /// Its path.
+        path: PathBuf,
         /// Why.
         error: io::Error,
     },
@@ -75,6 +83,11 @@ impl fmt::Display for StartError {
             StartError::Listen { address, error } => {
                 write!(f, "cannot listen on {address}: {error}")
             }
+            StartError::ListenUnix { path, error } => write!(
+                f,
+                "cannot listen on the Unix socket {}: {error}; is another server using it?",
+                path.display()
+            ),
             StartError::Audit { path, error } => {
                 write!(f, "cannot write the audit log {}: {error}", path.display())
             }
@@ -96,6 +109,9 @@ impl std::error::Error for StartError {}
 pub struct Server {
     shared: Arc<Shared>,
     local_addr: SocketAddr,
+    redis_addr: Option<SocketAddr>,
+    /// Removed at the end.
+    redis_unix: Option<PathBuf>,
     threads: Vec<JoinHandle<()>>,
     http: Option<Http>,
     keeper: Option<Keeper>,
@@ -204,6 +220,20 @@ impl Server {
             Some(address) => Some(http::bind(address).map_err(cannot_listen(address))?),
             None => None,
         };
+        let mut redis_listeners = redis::Listeners::default();
+        if let Some(address) = config.redis_listen {
+            redis_listeners
+                .bind_tcp(address, core_count)
+                .map_err(cannot_listen(address))?;
+        }
+        if let Some(path) = &config.redis_unix {
+            redis_listeners
+                .bind_unix(path, core_count)
+                .map_err(|error| StartError::ListenUnix {
+                    path: path.clone(),
+                    error,
+                })?;
+        }
         let clock = Clock::start();
         let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor())
             .map_err(StartError::Storage)?;
@@ -243,6 +273,7 @@ impl Server {
             keys,
             storage,
             recovery,
+            redis: OnceLock::new(),
             metrics: Metrics::new(core_count),
             core_count,
             connections: AtomicUsize::new(0),
@@ -268,9 +299,16 @@ impl Server {
                 .begin(restored.latest_end)
                 .map_err(StartError::Storage)?;
         }
+        let redis_addr = redis_listeners.local_addr();
+        let redis_unix = redis_listeners.unix_path();
+        if redis_addr.is_some() || redis_unix.is_some() {
+            shared.open_redis().map_err(StartError::Restore)?;
+        }
         let mut server = Server {
             shared: shared.clone(),
             local_addr,
+            redis_addr,
+            redis_unix,
             threads: Vec::new(),
             http: None,
             keeper: None,
@@ -283,10 +321,15 @@ impl Server {
         }
         for (id, listener) in listeners.into_iter().enumerate() {
             let shared = shared.clone();
+            let doors = Doors {
+                native: listener,
+                redis_tcp: redis_listeners.tcp.pop(),
+                redis_unix: redis_listeners.unix.pop(),
+            };
             let seats = restored.seats.get_mut(id).map(std::mem::take);
             let thread = std::thread::Builder::new()
                 .name(format!("core-{id}"))
-                .spawn(move || run_core(id, shared, listener, seats.unwrap_or_default()))
+                .spawn(move || run_core(id, shared, doors, seats.unwrap_or_default()))
                 .map_err(StartError::System)?;
             server.threads.push(thread);
         }
@@ -299,6 +342,11 @@ impl Server {
     /// Where clients connect.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// Where clients of Redis connect, if they can.
+    pub fn redis_addr(&self) -> Option<SocketAddr> {
+        self.redis_addr
     }
 
     /// Where HTTP is served, if it is.
@@ -325,6 +373,11 @@ impl Server {
             if thread.join().is_err() {
                 tracing::error!("a core ended with a panic");
             }
+        }
+        if let Some(path) = self.redis_unix.take()
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!("cannot remove the socket {}: {error}", path.display());
         }
         // Until here it has told whoever asked that the server stops.
         self.http = None;
@@ -367,6 +420,12 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     if let Some(address) = server.http_addr() {
         tracing::info!(%address, "metrics, health and locks over HTTP");
     }
+    if let Some(address) = server.redis_addr() {
+        tracing::info!(%address, "clients of Redis");
+    }
+    if let Some(path) = &server.redis_unix {
+        tracing::info!(path = %path.display(), "clients of Redis over a Unix socket");
+    }
     tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
     notifier.ready();
     runtime.block_on(signals.next());
@@ -385,12 +444,14 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     Ok(())
 }
 
-fn run_core(
-    id: usize,
-    shared: Arc<Shared>,
-    listener: std::net::TcpListener,
-    seats: HashMap<SessionId, Seat>,
-) {
+/// Where one core lets clients in.
+struct Doors {
+    native: std::net::TcpListener,
+    redis_tcp: Option<std::net::TcpListener>,
+    redis_unix: Option<std::os::unix::net::UnixListener>,
+}
+
+fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<SessionId, Seat>) {
     if shared.config.pin
         && let Err(error) = pinning::pin(id)
     {
@@ -411,8 +472,16 @@ fn run_core(
         if !shared.config.spin.is_zero() {
             tokio::task::spawn_local(core.clone().stay_awake());
         }
+        if let Some(listener) = doors.redis_tcp {
+            let accepting = redis::accept_tcp(core.clone(), listener);
+            spawn_accepting(&shared, id, accepting);
+        }
+        if let Some(listener) = doors.redis_unix {
+            let accepting = redis::accept_unix(core.clone(), listener);
+            spawn_accepting(&shared, id, accepting);
+        }
         tokio::select! {
-            result = listener::accept(core.clone(), listener) => {
+            result = listener::accept(core.clone(), doors.native) => {
                 if let Err(error) = result {
                     tracing::error!("core {id} cannot accept connections: {error}");
                 }
@@ -420,6 +489,20 @@ fn run_core(
             () = shared.stop.cancelled() => {}
         }
         stopping::drain(&core).await;
+    });
+}
+
+/// Lets clients of Redis in until the server stops.
+fn spawn_accepting(
+    shared: &Arc<Shared>,
+    core: usize,
+    accepting: impl Future<Output = io::Result<()>> + 'static,
+) {
+    let stop = shared.stop.clone();
+    tokio::task::spawn_local(async move {
+        if let Some(Err(error)) = stop.run_until_cancelled(accepting).await {
+            tracing::error!("core {core} cannot accept clients of Redis: {error}");
+        }
     });
 }
 

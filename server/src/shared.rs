@@ -6,13 +6,15 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::Switchboard;
 use crate::metrics::Metrics;
+use crate::redis::{self, Port};
 use crate::registry::{Registry, Session};
 use crate::secret::SessionKeys;
 use crate::storage::{Recovery, Storage};
-use engine::{Engine, SessionId, Tick};
+use crate::wal::{Record, Scope};
+use engine::{Engine, Limit, SessionId, Tick};
 use protocol::SessionSecret;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Shared {
@@ -24,6 +26,8 @@ pub(crate) struct Shared {
     /// `None` if nothing is to survive.
     pub(crate) storage: Option<Arc<Storage>>,
     pub(crate) recovery: Recovery,
+    /// `None` unless the settings ask for the Redis port.
+    pub(crate) redis: OnceLock<Port>,
     pub(crate) metrics: Metrics,
     pub(crate) core_count: usize,
     /// Open connections of all cores.
@@ -68,6 +72,34 @@ impl Shared {
             self.end_session(id);
         }
         Some(session)
+    }
+
+    /// Makes the Redis port ready: finds its session among those that were put back, or opens it. It never ends by itself.
+    pub(crate) fn open_redis(&self) -> Result<(), Limit> {
+        let now = self.clock.now();
+        let session = match self.registry().find_public(redis::SESSION_ID) {
+            Some(session) => session,
+            None => {
+                let name = (redis::SESSION_ID, self.keys.secret(redis::SESSION_ID));
+                self.open_session(name, redis::SESSION_NAME, u32::MAX, now)
+                    .ok_or(Limit::Sessions)?
+            }
+        };
+        let until = self.engine.keep_alive(session.id, u64::MAX, now);
+        let until = until.unwrap_or(Tick::MAX);
+        if let Some(storage) = &self.storage
+            && storage.scope == Scope::Leases
+        {
+            storage.wal.append(&Record::SessionOpened {
+                session: session.public_id,
+                ttl_ms: session.ttl_ms,
+                deadline_unix_ms: storage.unix_ms(until),
+                name: session.client_name.as_bytes(),
+            });
+        }
+        let port = Port::new(session, self.engine.shard_count());
+        assert!(self.redis.set(port).is_ok(), "a server opens its port once");
+        Ok(())
     }
 
     /// Ends a session now: its locks go to those who wait for them.

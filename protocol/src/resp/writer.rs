@@ -44,6 +44,11 @@ impl<'a> Writer<'a> {
         self.version
     }
 
+    /// Writes another version from here on: what `HELLO` was asked for.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
     /// `+text`: a status, such as `OK`. Line ends become spaces.
     #[inline]
     pub fn simple(&mut self, text: &str) {

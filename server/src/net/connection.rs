@@ -15,6 +15,7 @@ use bytes::{Buf, BytesMut};
 use engine::{Grant, Seat, Ticket};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use protocol::resp::Version;
 use protocol::{ErrorCode, Reply, RequestId, limits};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,29 +24,28 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::WriteHalf;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, tcp, unix};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How much is read at once: some hundreds of requests.
-const READ_BYTES: usize = 32 * 1024;
+pub(crate) const READ_BYTES: usize = 32 * 1024;
 
 /// Whoever sends this much at once lets others on the core go first.
-const READ_BYTES_MANY: usize = READ_BYTES / 4;
+pub(crate) const READ_BYTES_MANY: usize = READ_BYTES / 4;
 
 /// While this much waits to be written, nothing more is decided.
-const OUT_BYTES_HIGH: usize = 128 * 1024;
+pub(crate) const OUT_BYTES_HIGH: usize = 128 * 1024;
 
 /// An out-buffer that has grown beyond this is given back once it is empty.
 const OUT_BYTES_KEPT: usize = 64 * 1024;
 
 /// While the server stops, a connection is closed when nothing has come for so long: what was under way has arrived by then.
-const QUIET: Duration = Duration::from_millis(20);
+pub(crate) const QUIET: Duration = Duration::from_millis(20);
 
 /// A batch of so few requests comes from a client that waits for each answer.
-const STIRRING_MAX: u64 = 2;
+pub(crate) const STIRRING_MAX: u64 = 2;
 
 /// How long a connection that was told goodbye may take to hear it.
 const LINGER: Duration = Duration::from_millis(500);
@@ -63,15 +63,27 @@ pub(crate) struct Connection {
     /// Behind that, what waits for the disk: see `holdback.rs`.
     pub(super) held: RefCell<VecDeque<Held>>,
     pub(super) held_bytes: Cell<usize>,
-    pub(super) bell: Notify,
+    pub(crate) bell: Notify,
+    speech: Cell<Speech>,
+    /// Something was left in a signal list that this connection waits for.
+    pub(crate) list_ready: Cell<bool>,
     closing: Cell<bool>,
     said_goodbye: Cell<bool>,
     draining: Cell<bool>,
 }
 
+/// In which words a connection is spoken to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Speech {
+    /// Those of `docs/protocol.md`.
+    Native,
+    /// Those of Redis.
+    Redis(Version),
+}
+
 /// Why a connection ended.
 #[derive(Debug)]
-enum End {
+pub(crate) enum End {
     /// The peer closed it, or the network did.
     Closed,
     /// The peer does not keep up.
@@ -90,6 +102,7 @@ impl Connection {
         session: Arc<Session>,
         seat: Rc<RefCell<Seat>>,
         outcomes: Arc<Mutex<Outcomes>>,
+        speech: Speech,
     ) -> Rc<Self> {
         Rc::new(Connection {
             id,
@@ -101,6 +114,8 @@ impl Connection {
             held: RefCell::default(),
             held_bytes: Cell::new(0),
             bell: Notify::new(),
+            speech: Cell::new(speech),
+            list_ready: Cell::new(false),
             closing: Cell::new(false),
             said_goodbye: Cell::new(false),
             draining: Cell::new(false),
@@ -117,12 +132,40 @@ impl Connection {
         self.bell.notify_one();
     }
 
-    /// Says why, then closes. A client that said goodbye knows why.
+    /// How this connection is spoken to.
+    pub(crate) fn speech(&self) -> Speech {
+        self.speech.get()
+    }
+
+    /// A Redis client has chosen its version.
+    pub(crate) fn speak(&self, version: Version) {
+        self.speech.set(Speech::Redis(version));
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Lets whoever decides append to the out-buffer.
+    pub(crate) fn with_out<T>(&self, write: impl FnOnce(&mut BytesMut) -> T) -> T {
+        write(&mut self.out.borrow_mut())
+    }
+
+    /// How many bytes are ready to be written.
+    pub(crate) fn out_bytes(&self) -> usize {
+        self.out.borrow().len()
+    }
+
+    /// Says why, then closes. A client that said goodbye knows why, and one of Redis's would take it for an answer.
     pub(crate) fn close_with(&self, code: ErrorCode, message: &str) {
         if self.closing.replace(true) {
             return;
         }
-        if !self.said_goodbye.get() {
+        if !self.said_goodbye.get() && self.speech() == Speech::Native {
             self.send(|out| reply::error(code, message).append(RequestId::NONE, out));
         }
         self.bell.notify_one();
@@ -293,8 +336,36 @@ async fn converse(
     }
 }
 
+/// The writing half of a socket of either kind.
+pub(crate) trait WriteHalf {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+    async fn writable(&self) -> io::Result<()>;
+}
+
+impl WriteHalf for tcp::WriteHalf<'_> {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        tcp::WriteHalf::try_write(self, bytes)
+    }
+    async fn writable(&self) -> io::Result<()> {
+        tcp::WriteHalf::writable(self).await
+    }
+}
+
+impl WriteHalf for unix::WriteHalf<'_> {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        unix::WriteHalf::try_write(self, bytes)
+    }
+    async fn writable(&self) -> io::Result<()> {
+        unix::WriteHalf::writable(self).await
+    }
+}
+
 /// Writes as much as the socket takes. `true`: it took something.
-fn write_some(core: &Core, connection: &Connection, writer: &WriteHalf<'_>) -> Result<bool, End> {
+pub(crate) fn write_some(
+    core: &Core,
+    connection: &Connection,
+    writer: &impl WriteHalf,
+) -> Result<bool, End> {
     let mut out = connection.out.borrow_mut();
     let mut progress = false;
     while !out.is_empty() {
@@ -315,7 +386,7 @@ fn write_some(core: &Core, connection: &Connection, writer: &WriteHalf<'_>) -> R
     Ok(progress)
 }
 
-async fn sleep_until(due: Option<Instant>) {
+pub(crate) async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
@@ -338,7 +409,7 @@ pub(crate) async fn say_last(stream: &mut TcpStream, code: ErrorCode, message: &
 
 /// Writes the last bytes, then waits a moment for the peer to close: closing at once with unread input would reset the
 /// connection and take our last words with it.
-pub(crate) async fn finish(stream: &mut TcpStream, last: &[u8]) {
+pub(crate) async fn finish<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, last: &[u8]) {
     let farewell = async {
         stream.write_all(last).await?;
         stream.shutdown().await?;

@@ -372,7 +372,8 @@ impl Batch {
         };
         match outcome {
             Renewal::Renewed { until } => {
-                self.core.record_renewal(key.as_bytes(), fence.get(), until);
+                self.core
+                    .record_renewal(key.as_bytes(), fence.get(), until, now);
                 let ttl_ms = reply::remaining_ms(until, now);
                 Reply::Renewed { ttl_ms }.append(id, out);
             }

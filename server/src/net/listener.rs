@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::net::connection;
 use crate::net::opening;
+use crate::redis;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -58,21 +59,52 @@ fn bind(address: SocketAddr, is_first: bool) -> io::Result<std::net::TcpListener
 pub(crate) async fn accept(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
-        match listener.accept().await {
-            Ok((stream, address)) => admit(&core, stream, address),
-            Err(error) => {
-                // Mostly: out of file descriptors. The connections that there are go on.
-                tracing::warn!("accept failed: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        let accepted = listener.accept().await;
+        let native = |(stream, address)| Arrival::Native(stream, address);
+        admit_or_pause(&core, accepted.map(native)).await;
+    }
+}
+
+/// Somebody who has just connected, to one port or another.
+pub(crate) enum Arrival {
+    Native(TcpStream, SocketAddr),
+    Redis(redis::Stream),
+}
+
+impl Arrival {
+    async fn serve(self, core: Rc<Core>) {
+        match self {
+            Arrival::Native(stream, address) => {
+                // Replies are whole batches already; waiting for more would only delay them.
+                let _ = stream.set_nodelay(true);
+                connection::serve(core, stream, address).await;
             }
+            Arrival::Redis(stream) => redis::serve(core, stream).await,
+        }
+    }
+
+    async fn turn_away(self, connections_max: u32) {
+        match self {
+            Arrival::Native(stream, _) => opening::turn_away(stream, connections_max).await,
+            Arrival::Redis(stream) => redis::turn_away(stream).await,
         }
     }
 }
 
-fn admit(core: &Rc<Core>, stream: TcpStream, address: SocketAddr) {
+/// Lets in who was accepted; waits a moment if nobody could be.
+pub(crate) async fn admit_or_pause(core: &Rc<Core>, accepted: io::Result<Arrival>) {
+    match accepted {
+        Ok(arrival) => admit(core, arrival),
+        Err(error) => {
+            // Mostly: out of file descriptors. The connections that there are go on.
+            tracing::warn!("accept failed: {error}");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+fn admit(core: &Rc<Core>, arrival: Arrival) {
     let shared = core.shared.clone();
-    // Replies are whole batches already; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
     core.metrics().connections_opened.bump();
     let is_full =
         shared.connections.fetch_add(1, Ordering::AcqRel) >= shared.config.connections_max as usize;
@@ -90,10 +122,10 @@ fn admit(core: &Rc<Core>, stream: TcpStream, address: SocketAddr) {
     tokio::task::spawn_local(async move {
         if is_full {
             core.turned_away.update(|turned_away| turned_away + 1);
-            opening::turn_away(stream, shared.config.connections_max).await;
+            arrival.turn_away(shared.config.connections_max).await;
             core.turned_away.update(|turned_away| turned_away - 1);
         } else {
-            connection::serve(core.clone(), stream, address).await;
+            arrival.serve(core.clone()).await;
             shared.connections.fetch_sub(1, Ordering::AcqRel);
         }
         core.sockets.update(|sockets| sockets - 1);

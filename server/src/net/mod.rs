@@ -1,7 +1,7 @@
 //! The network: listeners, connections, and the way from a request to the engine and back.
 
 pub(crate) mod connection;
-mod dispatch;
+pub(crate) mod dispatch;
 pub(crate) mod holdback;
 mod inspect;
 pub(crate) mod listener;

@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use crate::host::Mail;
-use crate::net::connection::{self, Connection};
+use crate::net::connection::{self, Connection, Speech};
 use crate::net::stopping;
 use crate::registry::{REMEMBERED_MAX, Session};
 use bytes::{Buf, BytesMut};
@@ -157,7 +157,13 @@ async fn admit(
     session.forget_before(request_id.get());
     let connection = core.insert(|id| {
         let outcomes = session.attach(id, address);
-        Connection::new(id, session.clone(), core.seat(session.id), outcomes)
+        Connection::new(
+            id,
+            session.clone(),
+            core.seat(session.id),
+            outcomes,
+            Speech::Native,
+        )
     });
     let config = &core.shared.config;
     let welcome = Welcome {

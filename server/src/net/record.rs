@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use crate::registry::Session;
-use crate::storage::Storage;
+use crate::storage::{COVERED_MS_MAX, Storage};
 use crate::wal::{self, Record, Scope};
 use engine::{Grant, Key, Mode, Tick};
 
@@ -33,7 +33,7 @@ impl Core {
                 if terms.is_session_bound {
                     session.mark_bound();
                 }
-                self.cover(storage, grant.until);
+                self.cover(storage, covered(grant.until, now));
             }
             Scope::Leases if grant.count > 1 => {
                 self.record_reentry(storage, session, grant, terms.key, now)
@@ -83,12 +83,12 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn record_renewal(&self, key: &[u8], fence: u64, until: Tick) {
+    pub(crate) fn record_renewal(&self, key: &[u8], fence: u64, until: Tick, now: Tick) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
         match storage.scope {
-            Scope::Fences => self.cover(storage, until),
+            Scope::Fences => self.cover(storage, covered(until, now)),
             Scope::Leases => self.push_record(&Record::Renewed {
                 key,
                 fence,
@@ -158,4 +158,10 @@ impl Core {
         let storage = self.shared.storage.as_ref();
         storage.is_some_and(|storage| storage.scope == Scope::Leases)
     }
+}
+
+/// How much of a lease the grace period after a crash is to cover.
+#[inline]
+fn covered(until: Tick, now: Tick) -> Tick {
+    until.min(now.plus_ms(COVERED_MS_MAX))
 }

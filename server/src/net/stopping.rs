@@ -1,6 +1,7 @@
 //! The end: signals, and how a core lets its connections go.
 
 use crate::core::Core;
+use crate::net::connection::Speech;
 use protocol::{ErrorCode, Push};
 use std::io;
 use std::rc::Rc;
@@ -52,7 +53,9 @@ pub(crate) async fn drain(core: &Rc<Core>) {
     };
     core.is_stopping.set(true);
     for connection in core.all() {
-        connection.send(|out| shutdown.append(out));
+        if connection.speech() == Speech::Native {
+            connection.send(|out| shutdown.append(out));
+        }
         core.end_waits(&connection);
     }
     // The grants that were on their way to those whose wait could not be ended.

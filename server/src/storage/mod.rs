@@ -48,6 +48,13 @@ pub const EXIT_DISK: i32 = 74;
 /// makes syncs more frequent.
 const HORIZON_AHEAD_MS: u64 = 2_000;
 
+/// The longest grace period that a lease can ask for: a day, which is as long as a native lease can be. Of those that last longer,
+/// or for ever, which come in through the Redis port, only `durability = lease` knows after a crash.
+pub(crate) const COVERED_MS_MAX: u64 = protocol::limits::TTL_MS_MAX as u64;
+
+/// In the log: a lease that does not end.
+pub(crate) const FOREVER_UNIX_MS: u64 = u64::MAX;
+
 /// How much finer than this nobody wants to know when the latest lease ends: it saves a write for most grants.
 const LATEST_END_GRAIN_MS: u64 = 64;
 
@@ -89,6 +96,9 @@ impl Storage {
 
     /// A tick as the time on the wall.
     pub(crate) fn unix_ms(&self, tick: Tick) -> u64 {
+        if tick == Tick::NEVER {
+            return FOREVER_UNIX_MS;
+        }
         let offset_ms = self.wall_offset_ms.load(Ordering::Relaxed);
         tick.as_ms().saturating_add_signed(offset_ms)
     }

@@ -1,6 +1,7 @@
 //! Putting back what the log knows: sessions first, then their locks, shared out over the cores, each of which then owns its part
 //! until the sessions end.
 
+use super::{COVERED_MS_MAX, FOREVER_UNIX_MS};
 use crate::registry::Session;
 use crate::shared::Shared;
 use crate::wal::{Lease, Recovered};
@@ -124,7 +125,8 @@ fn restore_part(
             if lease.is_session_bound {
                 session.mark_bound();
             }
-            part.latest_end = part.latest_end.max(now.plus_ms(left_ms));
+            let end = now.plus_ms(left_ms.min(COVERED_MS_MAX));
+            part.latest_end = part.latest_end.max(end);
         }
     }
     shared.metrics.core(core).holds_begun.add(part.locks);
@@ -141,6 +143,7 @@ fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a
         },
         span: match lease.is_session_bound {
             true => Span::Session,
+            false if lease.until_unix_ms == FOREVER_UNIX_MS => Span::Forever,
             false => Span::Ms(left_ms.min(TTL_MS_MAX)),
         },
         count: lease.count.max(1),

@@ -382,6 +382,10 @@ pub struct Utc(pub u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The end of a lease that has none.
+        if self.0 == u64::MAX {
+            return f.write_str("never");
+        }
         let ms = self.0 % 1000;
         let seconds = self.0 / 1000;
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

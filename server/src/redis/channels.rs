@@ -1,0 +1,122 @@
+//! Who listens to which channel. Messages travel as mail to the core that has the listener's connection; nobody waits for a
+//! listener, and one that does not read is cut off like any other client.
+
+use super::glob;
+use super::refusal::Refusal;
+use crate::host::{ConnectionId, Mail, Switchboard};
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use std::sync::Arc;
+
+/// How many channels and patterns one connection may listen to.
+pub(crate) const SUBSCRIPTIONS_MAX: usize = 1_024;
+
+/// How many there may be altogether.
+const SUBSCRIPTIONS_TOTAL_MAX: usize = 1 << 20;
+
+/// All subscriptions.
+#[derive(Default)]
+pub(crate) struct Channels {
+    listeners: RwLock<Listeners>,
+}
+
+#[derive(Default)]
+struct Listeners {
+    by_channel: HashMap<Box<[u8]>, Vec<ConnectionId>>,
+    by_pattern: HashMap<Box<[u8]>, Vec<ConnectionId>>,
+    count: usize,
+}
+
+/// A channel, or a pattern that stands for many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Topic {
+    Channel,
+    Pattern,
+}
+
+/// One message on its way to one listener.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The pattern by which it was heard, if it was.
+    pub(crate) pattern: Option<Box<[u8]>>,
+    pub(crate) channel: Box<[u8]>,
+    pub(crate) payload: Box<[u8]>,
+}
+
+impl Listeners {
+    fn table(&mut self, topic: Topic) -> &mut HashMap<Box<[u8]>, Vec<ConnectionId>> {
+        match topic {
+            Topic::Channel => &mut self.by_channel,
+            Topic::Pattern => &mut self.by_pattern,
+        }
+    }
+}
+
+impl Channels {
+    /// Adds a listener, who is not one of this topic already.
+    pub(crate) fn subscribe(
+        &self,
+        topic: Topic,
+        name: &[u8],
+        listener: ConnectionId,
+    ) -> Result<(), Refusal> {
+        let mut listeners = self.listeners.write();
+        if listeners.count >= SUBSCRIPTIONS_TOTAL_MAX {
+            return Err(Refusal::text(
+                "OOM there are as many subscriptions as there may be",
+            ));
+        }
+        listeners.count += 1;
+        listeners
+            .table(topic)
+            .entry(name.into())
+            .or_default()
+            .push(listener);
+        Ok(())
+    }
+
+    pub(crate) fn unsubscribe(&self, topic: Topic, name: &[u8], listener: ConnectionId) {
+        let mut listeners = self.listeners.write();
+        let table = listeners.table(topic);
+        let Some(line) = table.get_mut(name) else {
+            return;
+        };
+        let before = line.len();
+        line.retain(|other| *other != listener);
+        let removed = before - line.len();
+        if line.is_empty() {
+            table.remove(name);
+        }
+        listeners.count -= removed;
+    }
+
+    /// Sends a message to everybody who listens. Returns how many that are.
+    pub(crate) fn publish(&self, host: &Switchboard, channel: &[u8], payload: &[u8]) -> usize {
+        let listeners = self.listeners.read();
+        let mut count = 0;
+        let mut tell = |line: &[ConnectionId], pattern: Option<&[u8]>| {
+            let message = Arc::new(Message {
+                pattern: pattern.map(Into::into),
+                channel: channel.into(),
+                payload: payload.into(),
+            });
+            for &connection in line {
+                let message = message.clone();
+                host.post(connection).send_droppable(Mail::Published {
+                    connection,
+                    message,
+                });
+                count += 1;
+            }
+        };
+        if let Some(line) = listeners.by_channel.get(channel) {
+            tell(line, None);
+        }
+        for (pattern, line) in &listeners.by_pattern {
+            if glob::matches(pattern, channel) {
+                tell(line, Some(pattern));
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,102 @@
+//! One client of the Redis port: what its connection has agreed on, and what it is in the middle of.
+
+use super::channels::{Channels, Topic};
+use super::name::Name;
+use super::port::Card;
+use crate::host::ConnectionId;
+use engine::Tick;
+use protocol::resp::Version;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How many commands a transaction may have.
+pub(crate) const QUEUED_MAX: usize = 1_024;
+
+/// How many bytes they may have together.
+pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
+
+/// How many keys may be watched.
+pub(crate) const WATCHED_MAX: usize = 1_024;
+
+pub(crate) struct Client {
+    pub(crate) card: Arc<Card>,
+    pub(crate) version: Version,
+    pub(crate) db: u8,
+    pub(crate) is_authenticated: bool,
+    /// Closed once everything is answered.
+    pub(crate) is_leaving: bool,
+    pub(crate) transaction: Option<Transaction>,
+    pub(crate) watched: Vec<(Name<'static>, Stamp)>,
+    pub(crate) channels: BTreeSet<Box<[u8]>>,
+    pub(crate) patterns: BTreeSet<Box<[u8]>>,
+    pub(crate) blocked: Option<Blocked>,
+    /// Numbers the waits for locks.
+    pub(crate) last_wait: u64,
+}
+
+/// Between `MULTI` and `EXEC`.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    pub(crate) commands: Vec<Vec<Box<[u8]>>>,
+    pub(crate) bytes: usize,
+    /// One of them could not be queued: nothing will be done.
+    pub(crate) is_broken: bool,
+}
+
+/// What a watched key was like: differs after every change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Stamp {
+    pub(crate) fence: u64,
+    pub(crate) until: Tick,
+    pub(crate) count: u32,
+    pub(crate) list_change: u64,
+}
+
+/// What a connection waits for. Nothing behind it is decided until then.
+pub(crate) enum Blocked {
+    /// A grant or a timeout comes by mail.
+    Lock,
+    /// An element of one of these lists.
+    Lists {
+        names: Vec<Name<'static>>,
+        until: Option<tokio::time::Instant>,
+    },
+}
+
+impl Client {
+    pub(crate) fn new(card: Arc<Card>, is_authenticated: bool) -> Self {
+        Client {
+            card,
+            version: Version::V2,
+            db: 0,
+            is_authenticated,
+            is_leaving: false,
+            transaction: None,
+            watched: Vec::new(),
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            blocked: None,
+            last_wait: 0,
+        }
+    }
+
+    pub(crate) fn topics(&mut self, topic: Topic) -> &mut BTreeSet<Box<[u8]>> {
+        match topic {
+            Topic::Channel => &mut self.channels,
+            Topic::Pattern => &mut self.patterns,
+        }
+    }
+
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Leaves all channels and patterns without a word.
+    pub(crate) fn unsubscribe_all(&mut self, channels: &Channels, connection: ConnectionId) {
+        for topic in [Topic::Channel, Topic::Pattern] {
+            for name in std::mem::take(self.topics(topic)) {
+                channels.unsubscribe(topic, &name, connection);
+            }
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The commands: their names, how many arguments they take, where their keys stand, and who carries them out.
+//!
+//! | file             | commands                                                             |
+//! |------------------|----------------------------------------------------------------------|
+//! | `strings.rs`     | SET and its relatives, GET, DEL, DELEX; `set.rs`: SET's options      |
+//! | `expiry.rs`      | TTL, EXPIRE and their relatives                                      |
+//! | `lists.rs`       | signal lists; `hashes.rs`: what Redisson reads of its lock           |
+//! | `scripts.rs`     | EVAL, EVALSHA, SCRIPT                                                |
+//! | `pubsub.rs`      | channels; `transactions.rs`: MULTI, EXEC, WATCH                      |
+//! | `locks.rs`       | our own: LOCK.ACQUIRE and its relatives; `listing.rs`: LOCK.LS       |
+//! | `connection.rs`  | HELLO, AUTH, SELECT, CLIENT ...; `server.rs`: INFO, CONFIG, SCAN ... |
+
+mod connection;
+mod expiry;
+mod hashes;
+mod info;
+mod listing;
+mod lists;
+mod locks;
+mod pubsub;
+mod scripts;
+mod server;
+mod set;
+mod strings;
+mod transactions;
+
+pub(crate) use lists::{give_up_waiting, retry_pop};
+pub(crate) use locks::{lease, write_grant};
+pub(crate) use pubsub::write_message;
+pub(crate) use transactions::stamp;
+
+use super::client::Client;
+use super::name::Name;
+use super::refusal::Refusal;
+use super::section::Section;
+use crate::net::connection::Connection;
+use hashbrown::HashMap;
+use protocol::resp::{Writer, parse_integer};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+/// One command at work.
+pub(crate) struct Call<'c, 'a> {
+    pub(crate) section: &'c mut Section<'a>,
+    pub(crate) client: &'c mut Client,
+    pub(crate) connection: &'c Rc<Connection>,
+    /// The command's name among them.
+    pub(crate) args: &'c [&'c [u8]],
+    /// Its keys, in the order in which they stand there.
+    pub(crate) names: &'c [Name<'c>],
+    /// Not inside a transaction.
+    pub(crate) may_block: bool,
+}
+
+pub(crate) type Run = fn(&mut Call<'_, '_>, &mut Writer<'_>) -> Result<(), Refusal>;
+
+pub(crate) struct Command {
+    /// In lower case, as errors quote it.
+    pub(crate) name: &'static str,
+    /// How many arguments, the name among them; negative: at least so many.
+    arity: i16,
+    keys: Keys,
+    pub(crate) when: When,
+    pub(crate) run: Run,
+}
+
+/// Where a command's keys stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    None,
+    First,
+    All,
+    AllButLast,
+    /// Behind their number; the script may want more.
+    Script,
+}
+
+/// When a command may be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// Once the client is authenticated.
+    Usual,
+    /// Also by one that listens to channels in version 2 of the protocol.
+    Listening,
+    /// Carried out at once inside a transaction as well.
+    Immediate,
+    /// Before anything else, and at once.
+    Always,
+}
+
+type Names<'a> = SmallVec<[Name<'a>; 2]>;
+
+impl Command {
+    pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
+        let mut lower = [0; NAME_BYTES_MAX];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        BY_NAME.get(&*lower).copied()
+    }
+
+    pub(crate) fn takes(&self, args: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exactly) => args == exactly,
+            Err(_) => args >= usize::from(self.arity.unsigned_abs()),
+        }
+    }
+
+    /// The keys of a call whose number of arguments is right.
+    pub(crate) fn names<'a>(
+        &self,
+        args: &[&'a [u8]],
+        section: &Scope<'_>,
+    ) -> Result<Names<'a>, Refusal> {
+        let keys = match self.keys {
+            Keys::None => return Ok(Names::new()),
+            Keys::First => &args[1..2],
+            Keys::All => &args[1..],
+            Keys::AllButLast => &args[1..args.len() - 1],
+            Keys::Script => return scripts::names(args, section),
+        };
+        keys.iter().map(|key| Name::new(section.db, key)).collect()
+    }
+}
+
+/// What there is to know before a section is opened.
+pub(crate) struct Scope<'s> {
+    pub(crate) core: &'s crate::core::Core,
+    pub(crate) port: &'s super::port::Port,
+    pub(crate) db: u8,
+}
+
+/// No command has a longer name.
+const NAME_BYTES_MAX: usize = 24;
+
+static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> = LazyLock::new(|| {
+    let by_name = COMMANDS
+        .iter()
+        .map(|command| (command.name.as_bytes(), command));
+    by_name.collect()
+});
+
+/// How many there are.
+pub(crate) fn count() -> usize {
+    COMMANDS.len()
+}
+
+macro_rules! commands {
+    ($($name:literal $arity:literal $keys:ident $when:ident $run:path;)*) => {
+        static COMMANDS: &[Command] = &[$(Command {
+            name: $name,
+            arity: $arity,
+            keys: Keys::$keys,
+            when: When::$when,
+            run: $run,
+        },)*];
+    };
+}
+
+commands! {
+    "set"           -3 First      Usual     set::set;
+    "setnx"          3 First      Usual     strings::setnx;
+    "setex"          4 First      Usual     strings::setex;
+    "psetex"         4 First      Usual     strings::psetex;
+    "get"            2 First      Usual     strings::get;
+    "mget"          -2 All        Usual     strings::mget;
+    "exists"        -2 All        Usual     strings::exists;
+    "del"           -2 All        Usual     strings::del;
+    "unlink"        -2 All        Usual     strings::del;
+    "delex"         -2 First      Usual     strings::delex;
+    "delifeq"        3 First      Usual     strings::delifeq;
+    "type"           2 First      Usual     strings::type_of;
+
+    "ttl"            2 First      Usual     expiry::ttl;
+    "pttl"           2 First      Usual     expiry::pttl;
+    "expiretime"     2 First      Usual     expiry::expiretime;
+    "pexpiretime"    2 First      Usual     expiry::pexpiretime;
+    "expire"        -3 First      Usual     expiry::expire;
+    "pexpire"       -3 First      Usual     expiry::pexpire;
+    "expireat"      -3 First      Usual     expiry::expireat;
+    "pexpireat"     -3 First      Usual     expiry::pexpireat;
+    "persist"        2 First      Usual     expiry::persist;
+
+    "lpush"         -3 First      Usual     lists::lpush;
+    "llen"           2 First      Usual     lists::llen;
+    "blpop"         -3 AllButLast Usual     lists::blpop;
+    "hget"           3 First      Usual     hashes::hget;
+    "hexists"        3 First      Usual     hashes::hexists;
+
+    "eval"          -3 Script     Usual     scripts::eval;
+    "evalsha"       -3 Script     Usual     scripts::evalsha;
+    "eval_ro"       -3 Script     Usual     scripts::eval_ro;
+    "evalsha_ro"    -3 Script     Usual     scripts::evalsha_ro;
+    "script"        -2 None       Usual     scripts::script;
+
+    "lock.acquire"  -4 First      Usual     locks::acquire;
+    "lock.renew"     4 First      Usual     locks::renew;
+    "lock.release"  -3 First      Usual     locks::release;
+    "lock.fence"     2 First      Usual     locks::fence;
+    "lock.info"      2 First      Usual     locks::info;
+    "lock.force"     2 First      Usual     locks::force;
+    "lock.ls"       -1 None       Usual     listing::ls;
+
+    "subscribe"     -2 None       Listening pubsub::subscribe;
+    "unsubscribe"   -1 None       Listening pubsub::unsubscribe;
+    "psubscribe"    -2 None       Listening pubsub::psubscribe;
+    "punsubscribe"  -1 None       Listening pubsub::punsubscribe;
+    "publish"        3 None       Usual     pubsub::publish;
+
+    "multi"          1 None       Immediate transactions::multi;
+    "exec"           1 None       Immediate transactions::exec;
+    "discard"        1 None       Immediate transactions::discard;
+    "watch"         -2 All        Immediate transactions::watch;
+    "unwatch"        1 None       Usual     transactions::unwatch;
+
+    "hello"         -1 None       Always    connection::hello;
+    "auth"          -2 None       Always    connection::auth;
+    "quit"          -1 None       Always    connection::quit;
+    "reset"          1 None       Always    connection::reset;
+    "ping"          -1 None       Listening connection::ping;
+    "echo"           2 None       Usual     connection::echo;
+    "select"         2 None       Usual     connection::select;
+    "client"        -2 None       Usual     connection::client;
+
+    "info"          -1 None       Usual     info::info;
+    "command"       -1 None       Usual     server::command;
+    "config"        -2 None       Usual     server::config;
+    "role"           1 None       Usual     server::role;
+    "time"           1 None       Usual     server::time;
+    "dbsize"         1 None       Usual     listing::dbsize;
+    "flushdb"       -1 None       Usual     server::flushdb;
+    "flushall"      -1 None       Usual     server::flushall;
+    "keys"           2 None       Usual     listing::keys;
+    "scan"          -2 None       Usual     listing::scan;
+    "cluster"       -2 None       Usual     server::cluster;
+}
+
+// ---- what commands share
+
+impl<'c> Call<'c, '_> {
+    fn name(&self) -> &'c Name<'c> {
+        &self.names[0]
+    }
+}
+
+/// A number as Redis reads one.
+fn integer(text: &[u8]) -> Result<i64, Refusal> {
+    parse_integer(text).ok_or(Refusal::NotAnInteger)
+}
+
+/// Whether an argument is this word, in whatever case.
+fn is(argument: &[u8], word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn wrong_arity(command: &str) -> Refusal {
+    Refusal::text(format!(
+        "ERR wrong number of arguments for '{command}' command"
+    ))
+}
+
+fn unknown_subcommand(subcommand: &[u8], command: &str) -> Refusal {
+    let shown = String::from_utf8_lossy(&subcommand[..subcommand.len().min(SHOWN_BYTES_MAX)]);
+    Refusal::text(format!(
+        "ERR unknown subcommand '{shown}'. Try {command} HELP."
+    ))
+}
+
+/// How much of what a client sent an error repeats.
+const SHOWN_BYTES_MAX: usize = 128;
+
+/// What a client hears whose command there is not.
+pub(crate) fn unknown(args: &[&[u8]]) -> Refusal {
+    let clip = |bytes: &[u8]| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+    };
+    let mut beginning = String::new();
+    for argument in &args[1..] {
+        if beginning.len() >= SHOWN_BYTES_MAX {
+            break;
+        }
+        let room = SHOWN_BYTES_MAX - beginning.len();
+        beginning += &format!("'{}' ", clip(&argument[..argument.len().min(room)]));
+    }
+    Refusal::text(format!(
+        "ERR unknown command '{}', with args beginning with: {beginning}",
+        clip(args[0])
+    ))
+}
+
+/// What a client hears whose command has too many or too few arguments.
+pub(crate) fn wrong_number(command: &Command) -> Refusal {
+    wrong_arity(command.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_in_any_case_and_have_one_place_each() {
+        assert_eq!(BY_NAME.len(), COMMANDS.len());
+        assert!(
+            COMMANDS
+                .iter()
+                .all(|command| command.name.len() <= NAME_BYTES_MAX)
+        );
+        for name in ["set", "SET", "sEt"] {
+            assert_eq!(Command::find(name.as_bytes()).unwrap().name, "set");
+        }
+        assert!(Command::find(b"").is_none());
+        assert!(Command::find(&[b'x'; NAME_BYTES_MAX + 1]).is_none());
+    }
+
+    #[test]
+    fn the_number_of_arguments_is_checked_as_the_table_says() {
+        let get = Command::find(b"get").unwrap();
+        assert!(get.takes(2) && !get.takes(1) && !get.takes(3));
+        let set = Command::find(b"set").unwrap();
+        assert!(set.takes(3) && set.takes(9) && !set.takes(2));
+    }
+
+    #[test]
+    fn an_unknown_command_is_quoted_within_bounds() {
+        let long = [b'a'; 1_000];
+        let args: [&[u8]; 3] = [b"foo", b"bar", &long];
+        let message = unknown(&args).to_string();
+        assert!(
+            message.starts_with("ERR unknown command 'foo', with args beginning with: 'bar' 'aaa")
+        );
+        assert!(message.len() < 300);
+    }
+}

@@ -1,0 +1,180 @@
+//! How long keys have, and setting it.
+
+use super::{Call, integer, is};
+use crate::redis::refusal::Refusal;
+use crate::redis::section::{Entry, Expiry};
+use crate::storage::unix_now_ms;
+use engine::Tick;
+use protocol::resp::Writer;
+
+/// How a time is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    Seconds,
+    Milliseconds,
+    UnixSeconds,
+    UnixMilliseconds,
+}
+
+impl Unit {
+    /// So many of these in milliseconds from now, negative for what has passed. `None`: beyond all counting.
+    fn ms_from_now(self, number: i64) -> Option<i64> {
+        let now_ms = unix_now_ms() as i64;
+        match self {
+            Unit::Seconds => number.checked_mul(1_000),
+            Unit::Milliseconds => Some(number),
+            Unit::UnixSeconds => number.checked_mul(1_000)?.checked_sub(now_ms),
+            Unit::UnixMilliseconds => number.checked_sub(now_ms),
+        }
+        // As a time on the wall it must be countable as well.
+        .filter(|ms| ms.checked_add(now_ms).is_some())
+    }
+}
+
+/// Reads the time that goes with a value that is set: it must lie ahead, or, on the wall, at least above zero.
+pub(super) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Result<Expiry, Refusal> {
+    let number = integer(text)?;
+    let invalid = || Refusal::InvalidExpire {
+        command: command.into(),
+    };
+    if number <= 0 {
+        return Err(invalid());
+    }
+    let ms = unit.ms_from_now(number).ok_or_else(invalid)?;
+    // Zero: on the wall it has passed already.
+    Ok(Expiry::Ms(ms.max(0) as u64))
+}
+
+pub(super) fn pttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    out.integer(call.section.pttl(call.name()));
+    Ok(())
+}
+
+pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    out.integer(match call.section.pttl(call.name()) {
+        left_ms @ 0.. => (left_ms + 500) / 1_000,
+        none => none,
+    });
+    Ok(())
+}
+
+pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    out.integer(match call.section.pttl(call.name()) {
+        left_ms @ 0.. => (left_ms + unix_now_ms() as i64 + 500) / 1_000,
+        none => none,
+    });
+    Ok(())
+}
+
+pub(super) fn pexpiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    out.integer(match call.section.pttl(call.name()) {
+        left_ms @ 0.. => left_ms + unix_now_ms() as i64,
+        none => none,
+    });
+    Ok(())
+}
+
+pub(super) fn expire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    set_expiry(call, Unit::Seconds, "expire", out)
+}
+
+pub(super) fn pexpire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    set_expiry(call, Unit::Milliseconds, "pexpire", out)
+}
+
+pub(super) fn expireat(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    set_expiry(call, Unit::UnixSeconds, "expireat", out)
+}
+
+pub(super) fn pexpireat(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    set_expiry(call, Unit::UnixMilliseconds, "pexpireat", out)
+}
+
+/// Under which circumstances a time is set.
+#[derive(Default)]
+struct Conditions {
+    only_without: bool,
+    only_with: bool,
+    only_later: bool,
+    only_earlier: bool,
+}
+
+impl Conditions {
+    fn parse(args: &[&[u8]]) -> Result<Self, Refusal> {
+        let mut conditions = Conditions::default();
+        for option in args {
+            if is(option, "NX") {
+                conditions.only_without = true;
+            } else if is(option, "XX") {
+                conditions.only_with = true;
+            } else if is(option, "GT") {
+                conditions.only_later = true;
+            } else if is(option, "LT") {
+                conditions.only_earlier = true;
+            } else {
+                let shown =
+                    String::from_utf8_lossy(&option[..option.len().min(super::SHOWN_BYTES_MAX)]);
+                return Err(Refusal::text(format!("ERR Unsupported option {shown}")));
+            }
+        }
+        let has_other = conditions.only_with || conditions.only_later || conditions.only_earlier;
+        if conditions.only_without && has_other {
+            return Err(Refusal::text(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if conditions.only_later && conditions.only_earlier {
+            return Err(Refusal::text(
+                "ERR GT and LT options at the same time are not compatible",
+            ));
+        }
+        Ok(conditions)
+    }
+
+    /// Whether a key that has `left_ms` (-1: for ever) may be given `ms`.
+    fn allow(&self, left_ms: i64, ms: i64) -> bool {
+        let left = if left_ms < 0 { i64::MAX } else { left_ms };
+        !(self.only_without && left_ms >= 0
+            || self.only_with && left_ms < 0
+            || self.only_later && ms <= left
+            || self.only_earlier && ms >= left)
+    }
+}
+
+fn set_expiry(
+    call: &mut Call<'_, '_>,
+    unit: Unit,
+    command: &'static str,
+    out: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let conditions = Conditions::parse(&call.args[3..])?;
+    let number = integer(call.args[2])?;
+    let ms = unit
+        .ms_from_now(number)
+        .ok_or_else(|| Refusal::InvalidExpire {
+            command: command.into(),
+        })?;
+    let name = call.name();
+    let left_ms = call.section.pttl(name);
+    let is_set = if left_ms == -2 || !conditions.allow(left_ms, ms) {
+        false
+    } else if ms <= 0 {
+        call.section.remove(name)?
+    } else {
+        call.section.expire(name, Expiry::Ms(ms as u64))?
+    };
+    out.integer(i64::from(is_set));
+    Ok(())
+}
+
+pub(super) fn persist(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let name = call.name();
+    let has_end = match call.section.look(name) {
+        Entry::Text(held) | Entry::Hash(held) => held.until != Tick::NEVER,
+        Entry::List => call.section.pttl(name) >= 0,
+        Entry::Absent | Entry::Foreign(_) => false,
+    };
+    let is_set = has_end && call.section.expire(name, Expiry::Never)?;
+    out.integer(i64::from(is_set));
+    Ok(())
+}

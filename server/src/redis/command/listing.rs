@@ -1,0 +1,243 @@
+//! What there is: `LOCK.LS`, `KEYS`, `SCAN`, `DBSIZE`. A look at a part of the table at a time; only what is small enough is looked
+//! through in one go, because whoever looks keeps a core from serving others.
+
+use super::locks::write_state;
+use super::{Call, integer, is};
+use crate::redis::glob;
+use crate::redis::name;
+use crate::redis::refusal::Refusal;
+use engine::{Cursor, Fence, KeyState};
+use protocol::resp::{Writer, parse_integer};
+
+/// Up to so many keys, `KEYS` and `FLUSHDB` look at all of them at once.
+const KEYS_AT_ONCE_MAX: u64 = 1 << 20;
+
+/// How many keys `SCAN` and `LOCK.LS` give unless asked otherwise, and at most.
+const PAGE: usize = 10;
+const PAGE_MAX: usize = 1_000;
+
+/// How many keys of the table are listed in one step of those that look at all.
+const STEP: usize = 4_096;
+
+/// Calls `visit` with every held key of a database and its state, lists not among them. Refused if there are too many.
+pub(super) fn for_each_lock(
+    call: &Call<'_, '_>,
+    db: u8,
+    mut visit: impl FnMut(&[u8], &KeyState),
+) -> Result<(), Refusal> {
+    let engine = &call.section.core().shared.engine;
+    if engine.keys() > KEYS_AT_ONCE_MAX {
+        return Err(Refusal::text(format!(
+            "ERR there are more than {KEYS_AT_ONCE_MAX} keys, too many to be looked at in one go; use SCAN or LOCK.LS"
+        )));
+    }
+    let prefix = name::prefix(db);
+    let mut next = Some(Cursor::default());
+    while let Some(cursor) = next {
+        let page = engine.list(&prefix, cursor, STEP, call.section.now);
+        next = page.next;
+        for (found, state) in &page.keys {
+            if name::split(found).0 == db && !state.holders.is_empty() {
+                visit(found, state);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The names of all signal lists of a database. Only for commands without keys: it looks into every stripe in turn.
+fn lists(call: &Call<'_, '_>, db: u8) -> Vec<Box<[u8]>> {
+    let now = call.section.now;
+    let mut names: Vec<Box<[u8]>> = Vec::new();
+    for stripe in call.section.port.stripes() {
+        let signals = stripe.lock();
+        let found = signals
+            .names(now)
+            .filter(|found| name::split(found).0 == db);
+        names.extend(found.map(Box::<[u8]>::from));
+    }
+    names
+}
+
+/// All keys of a database, as it knows them.
+fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
+    let mut keys = lists(call, db);
+    for_each_lock(call, db, |found, _| keys.push(found.into()))?;
+    Ok(keys)
+}
+
+/// In a transaction the stripes of other commands may be ours already, and looking into all would be waiting for ourselves.
+fn refuse_in_transaction(call: &Call<'_, '_>) -> Result<(), Refusal> {
+    match call.may_block {
+        true => Ok(()),
+        false => Err(Refusal::text(
+            "ERR this command looks at all keys, and is not allowed in a transaction",
+        )),
+    }
+}
+
+pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    refuse_in_transaction(call)?;
+    let mut keys = all(call, call.client.db)?;
+    keys.retain(|found| glob::matches(call.args[1], name::split(found).1));
+    out.array(keys.len());
+    for found in keys {
+        out.bulk(name::split(&found).1);
+    }
+    Ok(())
+}
+
+pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    refuse_in_transaction(call)?;
+    let size = match all(call, call.client.db) {
+        Ok(keys) => keys.len() as u64,
+        // Too many to be counted in one go: what this port holds in all databases.
+        Err(_) => u64::from(call.section.port.session.held()),
+    };
+    out.integer(size as i64);
+    Ok(())
+}
+
+/// Ends all locks of this port's, and all lists, in these databases. Those of native clients stay.
+pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> Result<(), Refusal> {
+    refuse_in_transaction(call)?;
+    let ours = Some(call.section.port.session.id);
+    let mut found: Vec<(Box<[u8]>, Vec<Fence>)> = Vec::new();
+    for db in dbs {
+        for_each_lock(call, db, |key, state| {
+            let holders = state.holders.iter().filter(|holder| holder.owner == ours);
+            let fences: Vec<Fence> = holders.map(|holder| holder.fence).collect();
+            if !fences.is_empty() {
+                found.push((key.into(), fences));
+            }
+        })?;
+        for list in lists(call, db) {
+            let (db, key) = name::split(&list);
+            let list_name = name::Name::new(db, key)?;
+            let number = call.section.core().shared.engine.shard_of(list_name.key());
+            let mut signals = call.section.port.stripe(number).lock();
+            signals.remove(list_name.bytes(), call.section.now);
+        }
+    }
+    if !found.is_empty() {
+        call.section.force()?;
+    }
+    for (key, fences) in found {
+        let (db, key) = name::split(&key);
+        call.section.take_away(&name::Name::new(db, key)?, &fences);
+    }
+    Ok(())
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT n] [TYPE t]`.
+pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let cursor = cursor(call.args[1])?;
+    let mut pattern: &[u8] = b"*";
+    let mut count = PAGE;
+    let mut kind: Option<&[u8]> = None;
+    let mut options = call.args[2..].iter().copied();
+    while let Some(option) = options.next() {
+        let value = options.next().ok_or(Refusal::Syntax)?;
+        if is(option, "MATCH") {
+            pattern = value;
+        } else if is(option, "COUNT") {
+            count = page_size(value)?;
+        } else if is(option, "TYPE") {
+            kind = Some(value);
+        } else {
+            return Err(Refusal::Syntax);
+        }
+    }
+    let db = call.client.db;
+    let now = call.section.now;
+    let page = call
+        .section
+        .core()
+        .shared
+        .engine
+        .list(&name::prefix(db), cursor, count, now);
+    let ours = Some(call.section.port.session.id);
+    let kind_of = |state: &KeyState| -> Option<&'static str> {
+        let holder = state.holders.first()?;
+        let entry = crate::redis::content::Content::decode(&holder.note);
+        let is_hash = holder.owner == ours && entry.value().is_none();
+        Some(if is_hash { "hash" } else { "string" })
+    };
+    let mut keys: Vec<Box<[u8]>> = Vec::new();
+    for (found, state) in &page.keys {
+        let Some(is_a) = kind_of(state) else { continue };
+        if name::split(found).0 == db && kind.is_none_or(|kind| is(kind, is_a)) {
+            keys.push(found.clone());
+        }
+    }
+    // Lists are few, and come with the first page.
+    if cursor == Cursor::default() && call.may_block && kind.is_none_or(|kind| is(kind, "list")) {
+        keys.extend(lists(call, db));
+    }
+    keys.retain(|found| glob::matches(pattern, name::split(found).1));
+    out.array(2);
+    write_cursor(page.next, out);
+    out.array(keys.len());
+    for found in keys {
+        out.bulk(name::split(&found).1);
+    }
+    Ok(())
+}
+
+/// `LOCK.LS [prefix] [COUNT n] [CURSOR c]`: `[next cursor, [key, state, key, state, ...]]`.
+pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let mut options = call.args[1..].iter().copied().peekable();
+    let mut prefix: &[u8] = &[];
+    if let Some(first) = options.next_if(|first| !is(first, "COUNT") && !is(first, "CURSOR")) {
+        prefix = first;
+    }
+    let mut count = PAGE_MAX / PAGE;
+    let mut from = Cursor::default();
+    while let Some(option) = options.next() {
+        let value = options.next().ok_or(Refusal::Syntax)?;
+        if is(option, "COUNT") {
+            count = page_size(value)?;
+        } else if is(option, "CURSOR") {
+            from = cursor(value)?;
+        } else {
+            return Err(Refusal::Syntax);
+        }
+    }
+    let db = call.client.db;
+    let full_prefix = [&name::prefix(db), prefix].concat();
+    let page = call
+        .section
+        .core()
+        .shared
+        .engine
+        .list(&full_prefix, from, count, call.section.now);
+    let mut keys = page.keys;
+    keys.retain(|(found, _)| name::split(found).0 == db);
+    out.array(2);
+    write_cursor(page.next, out);
+    out.array(keys.len() * 2);
+    for (found, state) in keys {
+        out.bulk(name::split(&found).1);
+        write_state(call.section, &state, out);
+    }
+    Ok(())
+}
+
+fn cursor(text: &[u8]) -> Result<Cursor, Refusal> {
+    let bits = parse_integer(text).and_then(|bits| u32::try_from(bits).ok());
+    bits.map(Cursor::from_bits)
+        .ok_or_else(|| Refusal::text("ERR invalid cursor"))
+}
+
+/// Zero is the end, as it is the beginning.
+fn write_cursor(next: Option<Cursor>, out: &mut Writer<'_>) {
+    let bits = next.map_or(0, Cursor::bits);
+    out.bulk(bits.to_string().as_bytes());
+}
+
+fn page_size(text: &[u8]) -> Result<usize, Refusal> {
+    match integer(text)? {
+        count @ 1.. => Ok((count as usize).min(PAGE_MAX)),
+        _ => Err(Refusal::Syntax),
+    }
+}

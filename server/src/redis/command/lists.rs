@@ -1,0 +1,124 @@
+//! Signal lists: `LPUSH` leaves an element, `BLPOP` waits for one, in order of arrival.
+
+use super::Call;
+use crate::host::ConnectionId;
+use crate::redis::client::Blocked;
+use crate::redis::name::{self, Name};
+use crate::redis::refusal::Refusal;
+use crate::redis::section::{Entry, Section};
+use protocol::resp::Writer;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The longest wait, in seconds: beyond all that anybody means.
+const WAIT_SECONDS_MAX: f64 = 1e9;
+
+pub(super) fn lpush(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let length = call.section.push(call.name(), &call.args[2..])?;
+    out.integer(length as i64);
+    Ok(())
+}
+
+pub(super) fn llen(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let (name, now) = (call.name(), call.section.now);
+    let length = match call.section.look(name) {
+        Entry::Absent => 0,
+        Entry::List => call.section.signals(name).len(name.bytes(), now),
+        Entry::Text(_) | Entry::Hash(_) | Entry::Foreign(_) => return Err(Refusal::WrongType),
+    };
+    out.integer(length as i64);
+    Ok(())
+}
+
+pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let timeout = timeout(call.args[call.args.len() - 1])?;
+    for name in call.names {
+        if !matches!(call.section.look(name), Entry::Absent | Entry::List) {
+            return Err(Refusal::WrongType);
+        }
+        let is_behind = {
+            let signals = call.section.signals(name);
+            signals.is_behind(name.bytes(), call.connection.id)
+        };
+        // Inside a transaction there is no line to stand in.
+        if (!is_behind || !call.may_block) && pop(call.section, name, out) {
+            return Ok(());
+        }
+    }
+    if !call.may_block {
+        out.null_array();
+        return Ok(());
+    }
+    for name in call.names {
+        let signals = call.section.signals(name);
+        signals.wait(name.bytes(), call.connection.id);
+    }
+    call.client.blocked = Some(Blocked::Lists {
+        names: call
+            .names
+            .iter()
+            .map(|name| name.clone().into_owned())
+            .collect(),
+        until: timeout.map(|timeout| Instant::now() + timeout),
+    });
+    Ok(())
+}
+
+/// `None`: for ever.
+fn timeout(text: &[u8]) -> Result<Option<Duration>, Refusal> {
+    let seconds = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse::<f64>().ok());
+    match seconds {
+        Some(seconds) if seconds < 0.0 => Err(Refusal::text("ERR timeout is negative")),
+        Some(0.0) => Ok(None),
+        Some(seconds) if seconds <= WAIT_SECONDS_MAX => Ok(Some(Duration::from_secs_f64(seconds))),
+        _ => Err(Refusal::text("ERR timeout is not a float or out of range")),
+    }
+}
+
+/// Takes the first element of a list and writes what `BLPOP` answers. `false`: there is none.
+fn pop(section: &mut Section<'_>, name: &Name<'_>, out: &mut Writer<'_>) -> bool {
+    let now = section.now;
+    let Some(element) = section.signals(name).pop(name.bytes(), now) else {
+        return false;
+    };
+    out.array(2);
+    out.bulk(name::split(name.bytes()).1);
+    out.bulk(&element);
+    true
+}
+
+/// Something was left in one of the lists that a connection waits for: takes it, if it is the connection's turn. `true`: it was
+/// answered, and stands in line no more.
+pub(crate) fn retry_pop(
+    section: &mut Section<'_>,
+    names: &[Name<'static>],
+    connection: ConnectionId,
+    out: &mut Writer<'_>,
+) -> bool {
+    let turn = names.iter().find(|name| {
+        let is_behind = section.signals(name).is_behind(name.bytes(), connection);
+        !is_behind && pop(section, name, out)
+    });
+    let is_answered = turn.is_some();
+    if is_answered {
+        give_up_waiting(section, names, connection);
+    }
+    is_answered
+}
+
+/// Leaves all lines. What is there now is for those behind.
+pub(crate) fn give_up_waiting(
+    section: &mut Section<'_>,
+    names: &[Name<'static>],
+    connection: ConnectionId,
+) {
+    let now = section.now;
+    for name in names {
+        section.signals(name).leave(name.bytes(), connection);
+        if section.signals(name).exists(name.bytes(), now) {
+            section.wake_first(name);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Channels: what Redisson and Spring wake their waiters with.
+
+use super::Call;
+use crate::redis::channels::{Message, SUBSCRIPTIONS_MAX, Topic};
+use crate::redis::refusal::Refusal;
+use protocol::resp::Writer;
+
+pub(super) fn subscribe(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    listen(call, Topic::Channel, "subscribe", out)
+}
+
+pub(super) fn psubscribe(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    listen(call, Topic::Pattern, "psubscribe", out)
+}
+
+pub(super) fn unsubscribe(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    stop(call, Topic::Channel, "unsubscribe", out)
+}
+
+pub(super) fn punsubscribe(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    stop(call, Topic::Pattern, "punsubscribe", out)
+}
+
+fn listen(
+    call: &mut Call<'_, '_>,
+    topic: Topic,
+    word: &str,
+    out: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let channels = &call.section.port.channels;
+    let new = &call.args[1..];
+    if call.client.subscriptions() + new.len() > SUBSCRIPTIONS_MAX {
+        return Err(Refusal::text(format!(
+            "OOM a connection may listen to {SUBSCRIPTIONS_MAX} channels and patterns"
+        )));
+    }
+    for name in new {
+        if !call.client.topics(topic).contains(*name) {
+            channels.subscribe(topic, name, call.connection.id)?;
+            call.client.topics(topic).insert((*name).into());
+        }
+        out.push(3);
+        out.bulk(word.as_bytes());
+        out.bulk(name);
+        out.integer(call.client.subscriptions() as i64);
+    }
+    Ok(())
+}
+
+fn stop(
+    call: &mut Call<'_, '_>,
+    topic: Topic,
+    word: &str,
+    out: &mut Writer<'_>,
+) -> Result<(), Refusal> {
+    let channels = &call.section.port.channels;
+    let names: Vec<Box<[u8]>> = match &call.args[1..] {
+        [] => call.client.topics(topic).iter().cloned().collect(),
+        names => names.iter().map(|name| (*name).into()).collect(),
+    };
+    for name in &names {
+        if call.client.topics(topic).remove(name) {
+            channels.unsubscribe(topic, name, call.connection.id);
+        }
+        out.push(3);
+        out.bulk(word.as_bytes());
+        out.bulk(name);
+        out.integer(call.client.subscriptions() as i64);
+    }
+    if names.is_empty() {
+        out.push(3);
+        out.bulk(word.as_bytes());
+        out.null();
+        out.integer(call.client.subscriptions() as i64);
+    }
+    Ok(())
+}
+
+pub(super) fn publish(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let host = call.section.core().shared.engine.host();
+    let channels = &call.section.port.channels;
+    let count = channels.publish(host, call.args[1], call.args[2]);
+    out.integer(count as i64);
+    Ok(())
+}
+
+/// A message, as its listener reads it.
+pub(crate) fn write_message(message: &Message, out: &mut Writer<'_>) {
+    match &message.pattern {
+        None => {
+            out.push(3);
+            out.bulk(b"message");
+        }
+        Some(pattern) => {
+            out.push(4);
+            out.bulk(b"pmessage");
+            out.bulk(pattern);
+        }
+    }
+    out.bulk(&message.channel);
+    out.bulk(&message.payload);
+}

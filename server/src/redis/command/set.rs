@@ -1,0 +1,198 @@
+//! `SET` and its options, in any order.
+
+use super::expiry::{Unit, expiry_of};
+use super::{Call, is};
+use crate::redis::content::Content;
+use crate::redis::refusal::Refusal;
+use crate::redis::section::{Entry, Expiry, Held};
+use engine::Tick;
+use protocol::resp::Writer;
+
+/// When to set at all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition<'a> {
+    Always,
+    IfAbsent,
+    IfPresent,
+    IfEqual(&'a [u8]),
+    IfDifferent(&'a [u8]),
+}
+
+/// How long for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Time<'a> {
+    Forever,
+    Keep,
+    For(&'a [u8], Unit),
+}
+
+struct Options<'a> {
+    condition: Condition<'a>,
+    time: Time<'a>,
+    wants_old: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &[&'a [u8]]) -> Result<Self, Refusal> {
+        let mut options = Options {
+            condition: Condition::Always,
+            time: Time::Forever,
+            wants_old: false,
+        };
+        let mut args = args.iter().copied();
+        while let Some(option) = args.next() {
+            if is(option, "GET") {
+                options.wants_old = true;
+                continue;
+            }
+            let mut value = || args.next().ok_or(Refusal::Syntax);
+            let condition = if is(option, "NX") {
+                Some(Condition::IfAbsent)
+            } else if is(option, "XX") {
+                Some(Condition::IfPresent)
+            } else if is(option, "IFEQ") {
+                Some(Condition::IfEqual(value()?))
+            } else if is(option, "IFNE") {
+                Some(Condition::IfDifferent(value()?))
+            } else {
+                None
+            };
+            if let Some(condition) = condition {
+                // The same one twice is one; two different ones contradict each other.
+                if options.condition != Condition::Always && options.condition != condition {
+                    return Err(Refusal::Syntax);
+                }
+                options.condition = condition;
+                continue;
+            }
+            let time = if is(option, "KEEPTTL") {
+                Time::Keep
+            } else if is(option, "EX") {
+                Time::For(value()?, Unit::Seconds)
+            } else if is(option, "PX") {
+                Time::For(value()?, Unit::Milliseconds)
+            } else if is(option, "EXAT") {
+                Time::For(value()?, Unit::UnixSeconds)
+            } else if is(option, "PXAT") {
+                Time::For(value()?, Unit::UnixMilliseconds)
+            } else {
+                return Err(Refusal::Syntax);
+            };
+            if options.time != Time::Forever && (options.time != Time::Keep || time != Time::Keep) {
+                return Err(Refusal::Syntax);
+            }
+            options.time = time;
+        }
+        Ok(options)
+    }
+}
+
+pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    let options = Options::parse(&call.args[3..])?;
+    let name = call.name();
+    let content = Content::Text(call.args[2]);
+    let expiry = match options.time {
+        Time::Forever => Expiry::Never,
+        // Known once it is known what is there.
+        Time::Keep => Expiry::Never,
+        Time::For(number, unit) => expiry_of(number, unit, "set")?,
+    };
+    // What nearly everybody sends.
+    if options.condition == Condition::IfAbsent && !options.wants_old {
+        match call.section.add(name, &content, expiry)? {
+            Some(_) => {
+                end_if_past(call, expiry)?;
+                out.simple("OK");
+            }
+            None => out.null(),
+        }
+        return Ok(());
+    }
+    let entry = call.section.look(name);
+    let old = match (options.wants_old, &entry) {
+        (true, Entry::Hash(_) | Entry::List) => return Err(Refusal::WrongType),
+        (true, _) => call.section.value(name)?,
+        (false, _) => None,
+    };
+    let expiry = match options.time {
+        Time::Keep => kept(&entry, call),
+        _ => expiry,
+    };
+    let is_set = match (options.condition, entry) {
+        (Condition::Always, _) => {
+            call.section.overwrite(name, &content, expiry)?;
+            true
+        }
+        (Condition::IfAbsent, _) => call.section.add(name, &content, expiry)?.is_some(),
+        (Condition::IfPresent, Entry::Absent) => false,
+        (Condition::IfPresent, _) => {
+            call.section.overwrite(name, &content, expiry)?;
+            true
+        }
+        (Condition::IfEqual(_) | Condition::IfDifferent(_), Entry::Hash(_) | Entry::List) => {
+            return Err(Refusal::WrongType);
+        }
+        (Condition::IfEqual(expected), Entry::Text(held)) if *held.value == *expected => {
+            set_own(call, &held, &content, expiry)?
+        }
+        (Condition::IfEqual(_), _) => false,
+        (Condition::IfDifferent(other), Entry::Text(held)) if *held.value == *other => false,
+        (Condition::IfDifferent(_), _) => {
+            call.section.overwrite(name, &content, expiry)?;
+            true
+        }
+    };
+    if is_set {
+        end_if_past(call, expiry)?;
+    }
+    match (options.wants_old, is_set) {
+        (true, _) => match old {
+            Some(old) => out.bulk(&old),
+            None => out.null(),
+        },
+        (false, true) => out.simple("OK"),
+        (false, false) => out.null(),
+    }
+    Ok(())
+}
+
+/// Sets a lock whose owner has shown that it is: to the same value, that is a renewal, and keeps the fence.
+fn set_own(
+    call: &mut Call<'_, '_>,
+    held: &Held,
+    content: &Content<'_>,
+    expiry: Expiry,
+) -> Result<bool, Refusal> {
+    let name = call.name();
+    if content.value() == Some(&*held.value) {
+        return call.section.renew(name, held, expiry);
+    }
+    let grant = call.section.put(name, content, expiry, Some(held.fence))?;
+    Ok(grant.is_some())
+}
+
+/// A key whose time on the wall had passed when it was set is gone again before anybody sees it.
+fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
+    if expiry == Expiry::Ms(0)
+        && let Some(held) = call.section.own(call.name(), call.args[2])?
+    {
+        call.section.release(call.name(), &held);
+    }
+    Ok(())
+}
+
+/// What is left of the time of what is there.
+fn kept(entry: &Entry, call: &mut Call<'_, '_>) -> Expiry {
+    let until = match entry {
+        Entry::Text(held) | Entry::Hash(held) => held.until,
+        Entry::Foreign(holder) => holder.until,
+        Entry::Absent | Entry::List => match call.section.pttl(call.name()) {
+            left_ms @ 0.. => return Expiry::Ms(left_ms as u64),
+            _ => Tick::NEVER,
+        },
+    };
+    match until {
+        Tick::NEVER => Expiry::Never,
+        until => Expiry::Ms(call.section.now.ms_until(until).max(1)),
+    }
+}

@@ -1,0 +1,150 @@
+//! What a key of the Redis port holds, as it is kept in the engine's note: the value that a client set is its owner token.
+//!
+//! ```text
+//! note                                  | what it is
+//! --------------------------------------|-------------------------------------------------------------
+//! bytes that do not begin with 0        | a string: the bytes themselves, so that operators can read them
+//! 0 's' bytes                           | a string that is empty or begins with 0
+//! 0 'h' field                           | Redisson's lock, a hash of one field; the engine counts
+//! 0 'm' length:2 owner meta             | LOCK.ACQUIRE with META
+//! ```
+//!
+//! A note is never empty: what has a note is in a record, and the engine forgets a key with its record.
+
+use engine::NOTE_BYTES_MAX;
+
+const ESCAPE: u8 = 0;
+const STRING: u8 = b's';
+const HASH: u8 = b'h';
+const OWNER_AND_META: u8 = b'm';
+
+/// The longest value, field, or owner and meta together, that can be kept.
+pub(crate) const VALUE_BYTES_MAX: usize = NOTE_BYTES_MAX - 4;
+
+/// What is kept for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content<'a> {
+    /// A string, as `SET` makes it.
+    Text(&'a [u8]),
+    /// A hash of one field, whose number is how often the lock is held.
+    Hash(&'a [u8]),
+    /// A lock taken by `LOCK.ACQUIRE` with something said about it. To everybody else a string, the owner.
+    Described {
+        /// Whose it is.
+        owner: &'a [u8],
+        /// What was said.
+        meta: &'a [u8],
+    },
+}
+
+impl<'a> Content<'a> {
+    /// How many bytes of a client's it is.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Content::Text(bytes) | Content::Hash(bytes) => bytes.len(),
+            Content::Described { owner, meta } => owner.len() + meta.len(),
+        }
+    }
+
+    /// As a note. Nothing is copied for the strings that everybody uses.
+    pub(crate) fn encode<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        assert!(
+            self.bytes() <= VALUE_BYTES_MAX,
+            "checked by whoever took it from the wire"
+        );
+        match *self {
+            Content::Text(bytes) if bytes.first().is_some_and(|first| *first != ESCAPE) => {
+                return bytes;
+            }
+            Content::Text(bytes) => {
+                buffer.extend([ESCAPE, STRING]);
+                buffer.extend(bytes);
+            }
+            Content::Hash(field) => {
+                buffer.extend([ESCAPE, HASH]);
+                buffer.extend(field);
+            }
+            Content::Described { owner, meta } => {
+                buffer.extend([ESCAPE, OWNER_AND_META]);
+                buffer.extend((owner.len() as u16).to_le_bytes());
+                buffer.extend(owner);
+                buffer.extend(meta);
+            }
+        }
+        buffer
+    }
+
+    /// Reads a note back. One that nobody here wrote is a string.
+    pub(crate) fn decode(note: &'a [u8]) -> Content<'a> {
+        match note {
+            [ESCAPE, STRING, bytes @ ..] => Content::Text(bytes),
+            [ESCAPE, HASH, field @ ..] => Content::Hash(field),
+            [ESCAPE, OWNER_AND_META, low, high, rest @ ..] => {
+                let length = usize::from(u16::from_le_bytes([*low, *high]));
+                match rest.split_at_checked(length) {
+                    Some((owner, meta)) => Content::Described { owner, meta },
+                    None => Content::Text(note),
+                }
+            }
+            _ => Content::Text(note),
+        }
+    }
+
+    /// The owner token, where there is one that a string command may see.
+    pub(crate) fn value(&self) -> Option<&'a [u8]> {
+        match *self {
+            Content::Text(bytes) | Content::Described { owner: bytes, .. } => Some(bytes),
+            Content::Hash(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_content_is_read_back_as_it_was_written_and_is_never_an_empty_note() {
+        let contents = [
+            Content::Text(b""),
+            Content::Text(b"token"),
+            Content::Text(b"\0"),
+            Content::Text(b"\0s"),
+            Content::Text(b"\0h1"),
+            Content::Text(b"\0m\xff\xff"),
+            Content::Hash(b""),
+            Content::Hash(b"uuid:1"),
+            Content::Described {
+                owner: b"",
+                meta: b"",
+            },
+            Content::Described {
+                owner: b"me",
+                meta: b"\0x",
+            },
+        ];
+        for content in contents {
+            let mut buffer = Vec::new();
+            let note = content.encode(&mut buffer);
+            assert!(!note.is_empty(), "{content:?}");
+            assert_eq!(Content::decode(note), content);
+        }
+    }
+
+    #[test]
+    fn a_usual_value_is_kept_as_it_is() {
+        let mut buffer = Vec::new();
+        assert_eq!(Content::Text(b"a1b2").encode(&mut buffer), b"a1b2");
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn notes_of_others_are_strings() {
+        for note in [&b""[..], b"{\"job\":1}", b"\0", b"\0m\x09\0short"] {
+            assert_eq!(Content::decode(note), Content::Text(note));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Accepting clients of Redis. Over TCP every core has a listener of its own, as for native clients. A Unix socket there is only
+//! one of, which all cores accept from.
+
+use crate::core::Core;
+use crate::net::connection::finish;
+use crate::net::listener::{Arrival, admit_or_pause, bind_all};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// A connection of either kind.
+pub(crate) enum Stream {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// For logs and `CLIENT LIST`.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Stream::Tcp(_, address) => address.to_string(),
+            Stream::Unix(_) => "unix".to_owned(),
+        }
+    }
+}
+
+/// The listeners of all cores, before the cores have them.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) tcp: Vec<std::net::TcpListener>,
+    pub(crate) unix: Vec<std::os::unix::net::UnixListener>,
+    /// Removed at the end.
+    unix_path: Option<PathBuf>,
+}
+
+impl Listeners {
+    pub(crate) fn bind_tcp(&mut self, address: SocketAddr, core_count: usize) -> io::Result<()> {
+        self.tcp = bind_all(address, core_count)?;
+        Ok(())
+    }
+
+    /// A socket that a server left behind which was killed is replaced; one that somebody listens at is not, nor is any other
+    /// kind of file.
+    pub(crate) fn bind_unix(&mut self, path: &Path, core_count: usize) -> io::Result<()> {
+        let is_socket = path
+            .symlink_metadata()
+            .is_ok_and(|file| file.file_type().is_socket());
+        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+            std::fs::remove_file(path)?;
+        }
+        let listener = std::os::unix::net::UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        self.unix_path = Some(path.to_owned());
+        for _ in 1..core_count {
+            self.unix.push(listener.try_clone()?);
+        }
+        self.unix.push(listener);
+        Ok(())
+    }
+
+    /// What is to be removed when the server has stopped.
+    pub(crate) fn unix_path(&mut self) -> Option<PathBuf> {
+        self.unix_path.take()
+    }
+
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        self.tcp
+            .first()
+            .and_then(|listener| listener.local_addr().ok())
+    }
+}
+
+/// Accepts until the server stops.
+pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let accepted = listener.accept().await;
+        let redis = |(stream, address): (TcpStream, SocketAddr)| {
+            // Replies are whole batches already; waiting for more would only delay them.
+            let _ = stream.set_nodelay(true);
+            Arrival::Redis(Stream::Tcp(stream, address))
+        };
+        admit_or_pause(&core, accepted.map(redis)).await;
+    }
+}
+
+/// Accepts until the server stops. Whichever core is first takes a connection.
+pub(crate) async fn accept_unix(
+    core: Rc<Core>,
+    listener: std::os::unix::net::UnixListener,
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(listener)?;
+    loop {
+        let accepted = listener.accept().await;
+        let redis = |(stream, _)| Arrival::Redis(Stream::Unix(stream));
+        admit_or_pause(&core, accepted.map(redis)).await;
+    }
+}
+
+/// Tells a peer that there are too many already.
+pub(crate) async fn turn_away(stream: Stream) {
+    const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+    match stream {
+        Stream::Tcp(mut stream, _) => finish(&mut stream, TOO_MANY).await,
+        Stream::Unix(mut stream) => finish(&mut stream, TOO_MANY).await,
+    }
+}

@@ -1,0 +1,44 @@
+//! The Redis-compatible port: today's Redis lock clients, unchanged, on the same engine as everybody else.
+//!
+//! A command becomes engine calls and the engine's answers become replies; nothing about locks is decided here. To the engine all
+//! locks of this port belong to one session, which never ends; whose they are is in the value that a client set, which is
+//! kept as the lock's note. `docs/redis.md` says what is the same as in Redis and what is not.
+//!
+//! | file            | what                                                                                |
+//! |-----------------|-------------------------------------------------------------------------------------|
+//! | `listener.rs`   | accepting, TCP and Unix; `serve.rs`: one connection: read, decide, write, block      |
+//! | `talk.rs`       | from a command to whoever carries it out; transactions                              |
+//! | `command.rs`    | the table of commands; `command/`: what each of them does                           |
+//! | `section.rs`    | one command at its keys: the only file that asks the engine for locks               |
+//! | `content.rs`    | what is kept for a key; `name.rs`: keys of sixteen databases                        |
+//! | `script/`       | scripts, recognised and not interpreted                                             |
+//! | `signals.rs`    | signal lists; `channels.rs`: who listens to what; `glob.rs`: patterns               |
+//! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors                 |
+
+mod channels;
+mod client;
+mod command;
+mod content;
+mod glob;
+mod listener;
+mod name;
+mod port;
+mod refusal;
+mod script;
+mod section;
+mod serve;
+mod signals;
+mod talk;
+
+pub(crate) use channels::Message;
+pub(crate) use command::{lease, write_grant, write_message};
+pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix, turn_away};
+pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
+pub(crate) use serve::serve;
+
+use protocol::resp::Writer;
+
+/// What somebody who waits hears when the server stops.
+pub(crate) fn write_stopping(out: &mut Writer<'_>) {
+    out.error(&refusal::Refusal::Stopping.to_string());
+}

@@ -1,0 +1,124 @@
+//! What all cores share of the Redis port: its session, the stripes of its keyspace, its channels, scripts and clients.
+
+use super::channels::Channels;
+use super::script::{self, Script};
+use super::signals::Signals;
+use crate::registry::Session;
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The public id of the session that holds the locks of all Redis clients. Clients' own ids are random and far above it.
+pub(crate) const SESSION_ID: u64 = 1;
+
+/// What that session is called.
+pub(crate) const SESSION_NAME: &str = "redis";
+
+/// How many scripts that are known by their normal form are remembered by their SHA-1.
+const LOADED_MAX: usize = 10_000;
+
+/// The Redis port, as all cores share it.
+pub(crate) struct Port {
+    pub(crate) session: Arc<Session>,
+    stripes: Box<[CachePadded<Mutex<Signals>>]>,
+    pub(crate) channels: Channels,
+    scripts: RwLock<Loaded>,
+    clients: Mutex<BTreeMap<u64, Arc<Card>>>,
+    last_client: AtomicU64,
+}
+
+/// Which scripts `EVALSHA` knows.
+struct Loaded {
+    /// Nobody has flushed yet: all published scripts count as loaded, which saves their clients a round trip.
+    has_published: bool,
+    by_sha: HashMap<Sha, Script>,
+}
+
+pub(crate) type Sha = [u8; 20];
+
+/// What is known of a client, for `CLIENT LIST`.
+pub(crate) struct Card {
+    pub(crate) id: u64,
+    pub(crate) address: String,
+    pub(crate) name: Mutex<String>,
+    pub(crate) library: Mutex<(String, String)>,
+}
+
+impl Port {
+    pub(crate) fn new(session: Arc<Session>, shard_count: usize) -> Self {
+        Port {
+            session,
+            stripes: (0..shard_count).map(|_| CachePadded::default()).collect(),
+            channels: Channels::default(),
+            scripts: RwLock::new(Loaded {
+                has_published: true,
+                by_sha: HashMap::new(),
+            }),
+            clients: Mutex::default(),
+            last_client: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn stripe(&self, number: usize) -> &Mutex<Signals> {
+        &self.stripes[number]
+    }
+
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = &Mutex<Signals>> {
+        self.stripes.iter().map(|stripe| &**stripe)
+    }
+
+    // ---- scripts
+
+    /// The script that `EVALSHA` asks for. `None`: it was not loaded.
+    pub(crate) fn script(&self, sha: &Sha) -> Option<Script> {
+        let scripts = self.scripts.read();
+        let loaded = scripts.by_sha.get(sha).copied();
+        loaded.or_else(|| script::recognise_sha(sha).filter(|_| scripts.has_published))
+    }
+
+    /// Remembers a script that was sent whole. Beyond the limit those that are not published ones have to be sent again.
+    pub(crate) fn load(&self, sha: Sha, script: Script) {
+        if self.script(&sha).is_some() {
+            return;
+        }
+        let mut scripts = self.scripts.write();
+        if scripts.by_sha.len() >= LOADED_MAX {
+            scripts.by_sha.clear();
+        }
+        scripts.by_sha.insert(sha, script);
+    }
+
+    pub(crate) fn flush_scripts(&self) {
+        let mut scripts = self.scripts.write();
+        scripts.has_published = false;
+        scripts.by_sha.clear();
+    }
+
+    // ---- clients
+
+    pub(crate) fn enter(&self, address: String) -> Arc<Card> {
+        let card = Arc::new(Card {
+            id: self.last_client.fetch_add(1, Ordering::Relaxed) + 1,
+            address,
+            name: Mutex::default(),
+            library: Mutex::default(),
+        });
+        self.clients.lock().insert(card.id, card.clone());
+        card
+    }
+
+    pub(crate) fn leave(&self, card: &Card) {
+        self.clients.lock().remove(&card.id);
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Arc<Card>> {
+        self.clients.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn client_count(&self) -> usize {
+        self.clients.lock().len()
+    }
+}

@@ -1,0 +1,101 @@
+//! Why a command was not carried out, in the words that Redis's clients know: what an error begins with is part of the contract.
+
+use super::content::VALUE_BYTES_MAX;
+use engine::{KEY_BYTES_MAX, Limit};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Where it is explained what is different here.
+const MANUAL: &str = "docs/redis.md";
+
+/// An error reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The key holds something that this command is not for.
+    WrongType,
+    /// Options that make no sense together.
+    Syntax,
+    /// A number was expected.
+    NotAnInteger,
+    /// A time to live of zero or less, or beyond all counting.
+    InvalidExpire {
+        /// The command, in lower case.
+        command: Cow<'static, str>,
+    },
+    /// The key is empty or too long.
+    KeyLength(usize),
+    /// The value is too long.
+    ValueLength(usize),
+    /// A limit of the server's was reached.
+    Busy(Limit),
+    /// After a crash nothing is granted for a while.
+    Recovering {
+        /// For how much longer.
+        left_ms: u64,
+    },
+    /// Fences are being reserved.
+    AtCeiling,
+    /// The server stops.
+    Stopping,
+    /// The command ends or takes somebody's lock without showing that it is the owner's.
+    Strict,
+    /// Anything else, whole.
+    Text(Cow<'static, str>),
+}
+
+impl Refusal {
+    /// An error in these words.
+    pub(crate) fn text(message: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::Text(message.into())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::WrongType => {
+                f.write_str("WRONGTYPE Operation against a key holding the wrong kind of value")
+            }
+            Refusal::Syntax => f.write_str("ERR syntax error"),
+            Refusal::NotAnInteger => f.write_str("ERR value is not an integer or out of range"),
+            Refusal::InvalidExpire { command } => {
+                write!(f, "ERR invalid expire time in '{command}' command")
+            }
+            Refusal::KeyLength(length) => write!(
+                f,
+                "ERR a key has 1 to {KEY_BYTES_MAX} bytes here, two less outside database 0; this one has {length}. See {MANUAL}"
+            ),
+            Refusal::ValueLength(length) => write!(
+                f,
+                "ERR a value is a lock's token here and has at most {VALUE_BYTES_MAX} bytes; this one has {length}. See {MANUAL}"
+            ),
+            Refusal::Busy(limit) => {
+                let (what, setting) = match limit {
+                    Limit::Keys => ("keys", "keys_max"),
+                    Limit::Bytes => ("bytes of keys and values", "bytes_max"),
+                    Limit::WaitersPerKey => ("waiters for this key", "waiters_per_key_max"),
+                    Limit::Waiters => ("waiters", "waiters_max"),
+                    Limit::SharedHolders => ("holders of this key", "shared_holders_max"),
+                    Limit::Sessions => ("sessions", "sessions_max"),
+                };
+                write!(
+                    f,
+                    "OOM there are as many {what} as there may be; try again later, or raise {setting}"
+                )
+            }
+            Refusal::Recovering { left_ms } => write!(
+                f,
+                "LOADING the server was stopped without notice, and locks from before may still be held: nothing is granted for {left_ms} ms"
+            ),
+            Refusal::AtCeiling => f.write_str(
+                "TRYAGAIN fences are being written ahead to the disk; try again at once",
+            ),
+            Refusal::Stopping => f.write_str("ERR the server is shutting down"),
+            Refusal::Strict => write!(
+                f,
+                "NOPERM this would end or take a lock without showing that it is the caller's, which redis_strict forbids. See {MANUAL}"
+            ),
+            Refusal::Text(message) => f.write_str(message),
+        }
+    }
+}

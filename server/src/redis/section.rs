@@ -1,0 +1,599 @@
+//! One command at its keys. While a section lives, no other command of the Redis port touches them, so a command may look first
+//! and act afterwards, as Redis's own do. Whether a lock is free, held or lost is for the engine to say: native clients and
+//! the wheel are not kept out, and everything that depends on what was seen names the fence under which it was seen.
+//!
+//! Sections are stripes of mutexes, one for each shard of the engine, taken in order. That makes commands and scripts with
+//! several keys all or nothing.
+
+use super::content::{Content, VALUE_BYTES_MAX};
+use super::name::Name;
+use super::port::Port;
+use super::refusal::Refusal;
+use super::signals::Signals;
+use crate::core::Core;
+use crate::host::{Mail, Waiter};
+use crate::net::record::GrantTerms;
+use engine::{
+    Acquire, Fence, Grant, Holder, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
+    TTL_MS_MAX, Tick,
+};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+
+/// How often a grant that is just being written down by another core is asked for again.
+const FRESH_TRIES: u32 = 1_000;
+
+/// Exclusive use of some keys, for the time of one command.
+pub(crate) struct Section<'a> {
+    pub(crate) now: Tick,
+    core: &'a Core,
+    pub(crate) port: &'a Port,
+    seat: &'a mut Seat,
+    stripes: SmallVec<[(usize, MutexGuard<'a, Signals>); 2]>,
+}
+
+/// What there is at a key.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// Nothing.
+    Absent,
+    /// A lock of this port's that looks like a string.
+    Text(Held),
+    /// A lock of this port's that looks like a hash of one field.
+    Hash(Held),
+    /// A signal list.
+    List,
+    /// A lock of a native client's. To Redis it is a string that equals no token.
+    Foreign(Box<Holder>),
+}
+
+/// A lock of this port's.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The owner token, or the hash's field.
+    pub(crate) value: Box<[u8]>,
+    pub(crate) fence: Fence,
+    /// When it ends; [`Tick::NEVER`] if it does not.
+    pub(crate) until: Tick,
+    /// How often it is held.
+    pub(crate) count: u32,
+}
+
+/// When a key ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expiry {
+    /// So many milliseconds from now, one at least.
+    Ms(u64),
+    /// Not by itself.
+    Never,
+}
+
+impl<'a> Section<'a> {
+    /// Waits for the keys, which is as long as somebody else's command takes.
+    pub(crate) fn open(
+        core: &'a Core,
+        port: &'a Port,
+        seat: &'a mut Seat,
+        names: &[Name<'_>],
+        now: Tick,
+    ) -> Self {
+        let engine = &core.shared.engine;
+        let mut numbers: SmallVec<[usize; 4]> = names
+            .iter()
+            .map(|name| engine.shard_of(name.key()))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let stripes = numbers
+            .into_iter()
+            .map(|number| (number, port.stripe(number).lock()))
+            .collect();
+        Section {
+            now,
+            core,
+            port,
+            seat,
+            stripes,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &'a Core {
+        self.core
+    }
+
+    /// The signal lists among which this one stands. Its name is one of those the section was opened for.
+    pub(crate) fn signals(&mut self, name: &Name<'_>) -> &mut Signals {
+        let place = match self.stripes.len() {
+            1 => 0,
+            _ => {
+                let number = self.core.shared.engine.shard_of(name.key());
+                let place = self
+                    .stripes
+                    .binary_search_by_key(&number, |(number, _)| *number);
+                place.expect("a command names all its keys before it begins")
+            }
+        };
+        &mut self.stripes[place].1
+    }
+
+    // ---- looking
+
+    /// What there is.
+    pub(crate) fn look(&mut self, name: &Name<'_>) -> Entry {
+        let now = self.now;
+        let state = self.core.shared.engine.query(name.key(), now);
+        let holder = state.and_then(|state| state.holders.into_iter().next());
+        match holder {
+            Some(holder) if holder.owner != Some(self.port.session.id) => {
+                Entry::Foreign(Box::new(holder))
+            }
+            Some(holder) => {
+                let content = Content::decode(&holder.note);
+                let held = |value: &[u8]| Held {
+                    value: value.into(),
+                    fence: holder.fence,
+                    until: holder.until,
+                    count: holder.count,
+                };
+                match content {
+                    Content::Hash(field) => Entry::Hash(held(field)),
+                    Content::Text(value) | Content::Described { owner: value, .. } => {
+                        Entry::Text(held(value))
+                    }
+                }
+            }
+            None if self.signals(name).exists(name.bytes(), now) => Entry::List,
+            None => Entry::Absent,
+        }
+    }
+
+    /// All that the engine knows of a key.
+    pub(crate) fn state(&self, name: &Name<'_>) -> Option<KeyState> {
+        self.core.shared.engine.query(name.key(), self.now)
+    }
+
+    pub(crate) fn exists(&mut self, name: &Name<'_>) -> bool {
+        !matches!(self.look(name), Entry::Absent)
+    }
+
+    /// What `GET` gives.
+    pub(crate) fn value(&mut self, name: &Name<'_>) -> Result<Option<Box<[u8]>>, Refusal> {
+        match self.look(name) {
+            Entry::Absent => Ok(None),
+            Entry::Text(held) => Ok(Some(held.value)),
+            Entry::Foreign(holder) => Ok(Some(self.foreign_value(&holder))),
+            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+        }
+    }
+
+    /// A string for a lock that a native client holds. For people: nothing that compares it takes it for equal.
+    pub(crate) fn foreign_value(&self, holder: &Holder) -> Box<[u8]> {
+        let registry = self.core.shared.registry();
+        let session = holder.owner.and_then(|owner| registry.find(owner));
+        let public_id = session.map_or(0, |session| session.public_id);
+        let fence = holder.fence.get();
+        format!("fencepost:session={public_id}:fence={fence}")
+            .into_bytes()
+            .into()
+    }
+
+    /// The lock at this key, if its value is `token`. `Ok(None)`: there is nothing, or somebody else's.
+    pub(crate) fn own(&mut self, name: &Name<'_>, token: &[u8]) -> Result<Option<Held>, Refusal> {
+        match self.look(name) {
+            Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
+            Entry::Absent | Entry::Foreign(_) => Ok(None),
+            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+        }
+    }
+
+    /// The lock at this key, if it is a hash whose field is `field`.
+    pub(crate) fn own_hash(
+        &mut self,
+        name: &Name<'_>,
+        field: &[u8],
+    ) -> Result<Option<Held>, Refusal> {
+        match self.look(name) {
+            Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
+            Entry::Absent => Ok(None),
+            Entry::Text(_) | Entry::Foreign(_) | Entry::List => Err(Refusal::WrongType),
+        }
+    }
+
+    /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
+    pub(crate) fn pttl(&mut self, name: &Name<'_>) -> i64 {
+        let now = self.now;
+        let until = match self.look(name) {
+            Entry::Absent => return -2,
+            Entry::Text(held) | Entry::Hash(held) => held.until,
+            Entry::Foreign(holder) => holder.until,
+            Entry::List => match self.signals(name).until(name.bytes(), now) {
+                Some(until) => until,
+                None => return -2,
+            },
+        };
+        match until {
+            Tick::NEVER => -1,
+            until => i64::try_from(now.ms_until(until)).unwrap_or(i64::MAX),
+        }
+    }
+
+    // ---- changing
+
+    /// Takes a key if nothing is there. `None`: something is.
+    pub(crate) fn add(
+        &mut self,
+        name: &Name<'_>,
+        content: &Content<'_>,
+        expiry: Expiry,
+    ) -> Result<Option<Grant>, Refusal> {
+        let now = self.now;
+        if self.signals(name).exists(name.bytes(), now) {
+            return Ok(None);
+        }
+        let span = self.begin(content, expiry)?;
+        let mut buffer = Vec::new();
+        let request = exclusive(name, span, content.encode(&mut buffer));
+        let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
+        self.granted(&request, outcome)
+    }
+
+    /// As `add`, for one of several holders: taken as well if all who hold it do so together.
+    pub(crate) fn add_shared(
+        &mut self,
+        name: &Name<'_>,
+        content: &Content<'_>,
+        expiry: Expiry,
+    ) -> Result<Option<Grant>, Refusal> {
+        let now = self.now;
+        if self.signals(name).exists(name.bytes(), now) {
+            return Ok(None);
+        }
+        let span = self.begin(content, expiry)?;
+        let mut buffer = Vec::new();
+        let request = Acquire {
+            mode: Mode::Shared,
+            ..exclusive(name, span, content.encode(&mut buffer))
+        };
+        let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
+        self.granted(&request, outcome)
+    }
+
+    /// Stands in line for a lock. The grant, if it comes later, comes by mail.
+    pub(crate) fn wait(
+        &mut self,
+        request: &Acquire<'_>,
+        wait_ms: u64,
+        waiter: Waiter,
+    ) -> Result<Outcome, Refusal> {
+        let engine = &self.core.shared.engine;
+        match engine.acquire_or_wait(self.seat, request, wait_ms, waiter, self.now) {
+            outcome @ Outcome::Granted(_) => {
+                self.granted(request, outcome.clone())?;
+                Ok(outcome)
+            }
+            outcome @ (Outcome::Queued { .. } | Outcome::Held(_) | Outcome::UpgradeRefused(_)) => {
+                Ok(outcome)
+            }
+            outcome => Err(self.refused(&outcome)),
+        }
+    }
+
+    /// Takes a key, whatever is there. With `from`, only a lock that is held under that fence; `None`: it is not.
+    pub(crate) fn put(
+        &mut self,
+        name: &Name<'_>,
+        content: &Content<'_>,
+        expiry: Expiry,
+        from: Option<Fence>,
+    ) -> Result<Option<Grant>, Refusal> {
+        let now = self.now;
+        let span = self.begin(content, expiry)?;
+        let mut buffer = Vec::new();
+        let request = exclusive(name, span, content.encode(&mut buffer));
+        self.signals(name).remove(name.bytes(), now);
+        for _ in 0..FRESH_TRIES {
+            let engine = &self.core.shared.engine;
+            match engine.take_over(self.seat, &request, from, now) {
+                None => return Ok(None),
+                Some(Outcome::Held(_)) => std::thread::yield_now(),
+                Some(outcome) => return self.granted(&request, outcome),
+            }
+        }
+        Err(Refusal::AtCeiling)
+    }
+
+    /// As `put`, by a client that has not shown that the lock is its own: refused where that is not allowed, and counted.
+    pub(crate) fn overwrite(
+        &mut self,
+        name: &Name<'_>,
+        content: &Content<'_>,
+        expiry: Expiry,
+    ) -> Result<(), Refusal> {
+        if self.is_locked(name) {
+            self.force()?;
+        }
+        self.put(name, content, expiry, None).map(|_| ())
+    }
+
+    /// Holds a lock once more that is held, under the same fence, and sets when it ends.
+    pub(crate) fn reenter(
+        &mut self,
+        name: &Name<'_>,
+        held: &Held,
+        expiry: Expiry,
+    ) -> Result<bool, Refusal> {
+        let content = Content::Hash(&held.value);
+        let span = self.begin(&content, expiry)?;
+        let request = Acquire {
+            reentrant: true,
+            ..exclusive(name, span, &[])
+        };
+        let outcome = self
+            .core
+            .shared
+            .engine
+            .acquire(self.seat, &request, self.now);
+        match self.granted(&request, outcome)? {
+            Some(grant) if grant.count > 1 => self.renew(name, held, expiry),
+            // It ended a moment ago, and this is another one: not what was asked for.
+            Some(grant) => {
+                self.give_back(name, grant.fence);
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Sets when a lock of this port's ends, under the same fence. `false`: it has ended.
+    pub(crate) fn renew(
+        &mut self,
+        name: &Name<'_>,
+        held: &Held,
+        expiry: Expiry,
+    ) -> Result<bool, Refusal> {
+        Ok(self.renew_under(name, held.fence, expiry)?.is_some())
+    }
+
+    /// The same, for a lock that was seen under this fence. Until when it lives now; `None`: it has ended.
+    pub(crate) fn renew_under(
+        &mut self,
+        name: &Name<'_>,
+        fence: Fence,
+        expiry: Expiry,
+    ) -> Result<Option<Tick>, Refusal> {
+        let span = self.span(expiry);
+        let engine = &self.core.shared.engine;
+        let metrics = self.core.metrics();
+        metrics.renewals.bump();
+        match engine.renew_for(self.seat, name.key(), fence, span, self.now) {
+            Renewal::Renewed { until } => {
+                let fence = fence.get();
+                self.core
+                    .record_renewal(name.bytes(), fence, until, self.now);
+                Ok(Some(until))
+            }
+            Renewal::NotHeld(_) => {
+                metrics.renewals_failed.bump();
+                Ok(None)
+            }
+            Renewal::Invalid(invalid) => Err(Refusal::text(format!("ERR {invalid:?}"))),
+        }
+    }
+
+    /// Sets when whatever is there ends. A lock of a native client's is its own affair: `false`, as for what is not there.
+    pub(crate) fn expire(&mut self, name: &Name<'_>, expiry: Expiry) -> Result<bool, Refusal> {
+        let now = self.now;
+        match self.look(name) {
+            Entry::Absent | Entry::Foreign(_) => Ok(false),
+            Entry::Text(held) | Entry::Hash(held) => self.renew(name, &held, expiry),
+            Entry::List => {
+                let until = match expiry {
+                    Expiry::Never => Tick::NEVER,
+                    Expiry::Ms(ms) => now.plus_ms(ms),
+                };
+                Ok(self.signals(name).expire(name.bytes(), until, now))
+            }
+        }
+    }
+
+    /// Gives a lock back, or one count of it, for the owner that was seen under this fence. `None`: it had ended.
+    pub(crate) fn release(&mut self, name: &Name<'_>, held: &Held) -> Option<u32> {
+        self.give_back(name, held.fence)
+    }
+
+    /// The same, for a lock that was seen under this fence.
+    pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
+        let (core, session) = (self.core, &self.port.session);
+        let engine = &core.shared.engine;
+        let metrics = core.metrics();
+        match engine.release_timed(self.seat, name.key(), fence, self.now) {
+            (Release::Released { count }, held_ms) => {
+                metrics.releases.bump();
+                if count == 0 {
+                    metrics.holds_ended.bump();
+                    metrics.held.record(held_ms);
+                    session.count_held(core.id, -1);
+                }
+                if let Some(audit) = core.shared.audit() {
+                    audit.released(session, name.bytes(), fence.get(), count, held_ms);
+                }
+                core.record_release(name.bytes(), fence.get(), count);
+                Some(count)
+            }
+            (Release::NotHeld(_), _) => {
+                metrics.release_by_non_owner.bump();
+                None
+            }
+        }
+    }
+
+    /// Ends whatever is there, without asking whose it is. `false`: nothing is.
+    pub(crate) fn remove(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
+        let now = self.now;
+        if self.signals(name).remove(name.bytes(), now) {
+            return Ok(true);
+        }
+        let state = self.core.shared.engine.query(name.key(), now);
+        let fences: Vec<Fence> = (state.iter().flat_map(|state| &state.holders))
+            .map(|holder| holder.fence)
+            .collect();
+        if fences.is_empty() {
+            return Ok(false);
+        }
+        self.force()?;
+        Ok(self.take_away(name, &fences))
+    }
+
+    /// Takes a lock away from all who hold it under these fences. `false`: none of them does any more.
+    pub(crate) fn take_away(&mut self, name: &Name<'_>, fences: &[Fence]) -> bool {
+        let (core, session) = (self.core, &self.port.session);
+        let mut taken = false;
+        for &fence in fences {
+            if core
+                .shared
+                .engine
+                .force_release(name.key(), fence, self.now)
+            {
+                taken = true;
+                if let Some(audit) = core.shared.audit() {
+                    audit.forced(session, name.bytes(), fence.get());
+                }
+                core.record_release(name.bytes(), fence.get(), 0);
+            }
+        }
+        taken
+    }
+
+    /// Leaves elements in a list, and has the first look who waits for them.
+    pub(crate) fn push(&mut self, name: &Name<'_>, elements: &[&[u8]]) -> Result<usize, Refusal> {
+        if !matches!(self.look(name), Entry::Absent | Entry::List) {
+            return Err(Refusal::WrongType);
+        }
+        let now = self.now;
+        let length = self.signals(name).push(name.bytes(), elements, now)?;
+        self.wake_first(name);
+        Ok(length)
+    }
+
+    /// Has the first in line look whether there is something for it.
+    pub(crate) fn wake_first(&mut self, name: &Name<'_>) {
+        if let Some(connection) = self.signals(name).first_waiting(name.bytes()) {
+            let host = self.core.shared.engine.host();
+            host.post(connection).send(Mail::ListReady { connection });
+        }
+    }
+
+    // ---- the small print
+
+    /// Whether somebody holds a lock at this key.
+    fn is_locked(&mut self, name: &Name<'_>) -> bool {
+        !matches!(self.look(name), Entry::Absent | Entry::List)
+    }
+
+    /// Something is about to be done to a lock without showing that it is the caller's.
+    pub(crate) fn force(&self) -> Result<(), Refusal> {
+        if self.core.shared.config.redis_strict {
+            return Err(Refusal::Strict);
+        }
+        self.core.metrics().redis_forced.bump();
+        Ok(())
+    }
+
+    /// What every grant begins with: is it possible at all, and for how long is it.
+    fn begin(&self, content: &Content<'_>, expiry: Expiry) -> Result<Span, Refusal> {
+        self.core.metrics().acquire_attempts.bump();
+        if self.core.is_stopping.get() {
+            return Err(Refusal::Stopping);
+        }
+        if content.bytes() > VALUE_BYTES_MAX {
+            return Err(Refusal::ValueLength(content.bytes()));
+        }
+        Ok(self.span(expiry))
+    }
+
+    /// As long as was asked for, and no longer than the settings allow.
+    pub(crate) fn span(&self, expiry: Expiry) -> Span {
+        let cap_ms = match self.core.shared.config.redis_max_ttl.as_millis() as u64 {
+            0 => TTL_MS_MAX,
+            cap_ms => cap_ms.min(TTL_MS_MAX),
+        };
+        match expiry {
+            Expiry::Ms(ms) => Span::Ms(ms.clamp(1, cap_ms)),
+            Expiry::Never if cap_ms < TTL_MS_MAX => Span::Ms(cap_ms),
+            Expiry::Never => Span::Forever,
+        }
+    }
+
+    /// Counts and writes down what was granted; turns what was not into an answer.
+    fn granted(&self, request: &Acquire<'_>, outcome: Outcome) -> Result<Option<Grant>, Refusal> {
+        let (core, session) = (self.core, &self.port.session);
+        let metrics = core.metrics();
+        match outcome {
+            Outcome::Granted(grant) => {
+                metrics.acquire_grants.bump();
+                metrics.acquire_wait.record(0);
+                if grant.count == 1 {
+                    metrics.holds_begun.bump();
+                    session.count_held(core.id, 1);
+                }
+                if let Some(audit) = core.shared.audit() {
+                    audit.granted_over_redis(session, request, &grant);
+                }
+                let terms = GrantTerms {
+                    key: request.key.bytes(),
+                    is_shared: request.mode == Mode::Shared,
+                    is_session_bound: false,
+                    note: request.note,
+                };
+                core.record_grant(session, &grant, &terms, self.now);
+                Ok(Some(grant))
+            }
+            Outcome::Held(_) | Outcome::UpgradeRefused(_) => {
+                metrics.acquire_refusals.bump();
+                Ok(None)
+            }
+            outcome => Err(self.refused(&outcome)),
+        }
+    }
+
+    /// Why there was neither a grant nor a holder.
+    pub(crate) fn refused(&self, outcome: &Outcome) -> Refusal {
+        let metrics = self.core.metrics();
+        match outcome {
+            Outcome::Busy(limit) => {
+                let counter = match limit {
+                    Limit::Keys => &metrics.busy_keys,
+                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
+                    Limit::Waiters => &metrics.busy_waiters,
+                    Limit::SharedHolders => &metrics.busy_shared_holders,
+                    Limit::Sessions => &metrics.busy_sessions,
+                    Limit::Bytes => &metrics.busy_bytes,
+                };
+                counter.bump();
+                Refusal::Busy(*limit)
+            }
+            Outcome::AtCeiling => {
+                metrics.at_ceiling.bump();
+                let recovery = &self.core.shared.recovery;
+                match recovery.is_on() {
+                    true => Refusal::Recovering {
+                        left_ms: recovery.remaining_ms(self.now).unwrap_or(1),
+                    },
+                    false => Refusal::AtCeiling,
+                }
+            }
+            Outcome::Invalid(invalid) => Refusal::text(format!("ERR {invalid:?}")),
+            outcome => Refusal::text(format!("ERR the server cannot do that now: {outcome:?}")),
+        }
+    }
+}
+
+fn exclusive<'r>(name: &'r Name<'_>, span: Span, note: &'r [u8]) -> Acquire<'r> {
+    Acquire {
+        key: name.key(),
+        mode: Mode::Exclusive,
+        span,
+        reentrant: false,
+        note,
+    }
+}

@@ -1,0 +1,353 @@
+//! From a command to whoever carries it out: is there such a command, may this client send it now, what are its keys.
+//! Transactions are queued and executed here, because they are about commands and not about keys.
+
+use super::client::{Blocked, Client, QUEUED_BYTES_MAX, QUEUED_MAX, Transaction};
+use super::command::{self, Call, Command, Scope, When};
+use super::name::Name;
+use super::port::{Card, Port};
+use super::refusal::Refusal;
+use super::section::Section;
+use crate::core::Core;
+use crate::net::connection::Connection;
+use crate::net::dispatch::Decided;
+use bytes::BytesMut;
+use engine::{Seat, Tick};
+use protocol::resp::{ProtocolError, Reader, Version, Writer};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+type Args<'a> = SmallVec<[&'a [u8]; 8]>;
+
+/// One client's conversation.
+pub(crate) struct Talk {
+    core: Rc<Core>,
+    pub(crate) connection: Rc<Connection>,
+    pub(crate) client: Client,
+    reader: Reader,
+}
+
+/// Where a command is carried out.
+struct Stage<'a> {
+    core: &'a Core,
+    port: &'a Port,
+    connection: &'a Rc<Connection>,
+    now: Tick,
+}
+
+impl Talk {
+    pub(crate) fn new(core: Rc<Core>, connection: Rc<Connection>, card: Arc<Card>) -> Self {
+        let is_authenticated = !core.shared.tokens.is_required();
+        Talk {
+            core,
+            connection,
+            client: Client::new(card, is_authenticated),
+            reader: Reader::new(),
+        }
+    }
+
+    /// Carries out the complete commands in `bytes` and appends the replies, until `out` holds `out_high`, one of them blocks
+    /// or the client leaves. The error is of the kind after which the stream cannot be read on.
+    pub(crate) fn decide(
+        &mut self,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        out_high: usize,
+    ) -> Result<Decided, ProtocolError> {
+        if bytes.is_empty() {
+            return Ok(Decided::default());
+        }
+        let shared = self.core.shared.clone();
+        let stage = Stage {
+            core: &self.core,
+            port: shared.redis.get().expect("it has a client"),
+            connection: &self.connection,
+            now: shared.clock.now(),
+        };
+        let _batch = shared.engine.batch();
+        let start = out.len();
+        let mut decided = Decided::default();
+        let mut seat = self.connection.seat.borrow_mut();
+        let result = loop {
+            if self.client.blocked.is_some() || self.client.is_leaving {
+                break Ok(());
+            }
+            if out.len() >= out_high {
+                decided.more = true;
+                break Ok(());
+            }
+            self.reader.set_strict(!self.client.is_authenticated);
+            let rest = &bytes[decided.bytes..];
+            match self.reader.next(rest) {
+                Ok(Some(used)) => {
+                    decided.bytes += used;
+                    let args: Args<'_> = self.reader.args(rest).collect();
+                    if !args.is_empty() {
+                        decided.requests += 1;
+                        stage.carry_out(&args, &mut self.client, &mut seat, out);
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(seat);
+        let metrics = self.core.metrics();
+        metrics.batches.bump();
+        metrics.requests.add(decided.requests);
+        metrics.redis_commands.add(decided.requests);
+        self.core.hold_back(&self.connection, out, start);
+        result.map(|()| decided)
+    }
+
+    // ---- blocking
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.client.blocked.is_some()
+    }
+
+    pub(crate) fn block_due(&self) -> Option<Instant> {
+        match &self.client.blocked {
+            Some(Blocked::Lists { until, .. }) => *until,
+            _ => None,
+        }
+    }
+
+    /// Something may have come that this client waits for.
+    pub(crate) fn look_again(&mut self) {
+        match &self.client.blocked {
+            // Whoever delivered it has answered it.
+            Some(Blocked::Lock) if self.connection.waits.borrow().is_empty() => {
+                self.client.blocked = None;
+            }
+            Some(Blocked::Lists { .. }) if self.connection.list_ready.take() => {
+                let version = self.client.version;
+                let id = self.connection.id;
+                let mut reply = BytesMut::new();
+                let is_answered = self.with_lists(|section, names| {
+                    command::retry_pop(section, names, id, &mut Writer::new(&mut reply, version))
+                });
+                if is_answered {
+                    self.client.blocked = None;
+                    self.connection.send(|out| out.extend_from_slice(&reply));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The time is up for which a list was waited for.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.leave_lines();
+        self.client.blocked = None;
+        let version = self.client.version;
+        self.connection
+            .send(|out| Writer::new(out, version).null_array());
+    }
+
+    /// The connection goes: nobody is to wait for it.
+    pub(crate) fn leave(&mut self) {
+        self.leave_lines();
+        self.client.blocked = None;
+        let shared = self.core.shared.clone();
+        if let Some(port) = shared.redis.get() {
+            self.client
+                .unsubscribe_all(&port.channels, self.connection.id);
+        }
+    }
+
+    fn leave_lines(&mut self) {
+        let id = self.connection.id;
+        self.with_lists(|section, names| command::give_up_waiting(section, names, id));
+    }
+
+    /// Calls `act` with the lists that this client waits for, if it waits for any.
+    fn with_lists<T: Default>(
+        &self,
+        act: impl FnOnce(&mut Section<'_>, &[Name<'static>]) -> T,
+    ) -> T {
+        let Some(Blocked::Lists { names, .. }) = &self.client.blocked else {
+            return T::default();
+        };
+        let shared = &self.core.shared;
+        let port = shared.redis.get().expect("it has a client");
+        let mut seat = self.connection.seat.borrow_mut();
+        let now = shared.clock.now();
+        let mut section = Section::open(&self.core, port, &mut seat, names, now);
+        act(&mut section, names)
+    }
+}
+
+impl Stage<'_> {
+    fn carry_out(&self, args: &[&[u8]], client: &mut Client, seat: &mut Seat, out: &mut BytesMut) {
+        let start = out.len();
+        let answer = self.answer(args, client, seat, out);
+        if let Err(refusal) = answer {
+            // Whatever it had begun to say is not said.
+            out.truncate(start);
+            self.core.metrics().redis_errors.bump();
+            Writer::new(out, client.version).error(&refusal.to_string());
+        }
+    }
+
+    fn answer(
+        &self,
+        args: &[&[u8]],
+        client: &mut Client,
+        seat: &mut Seat,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let command = match check(args, client) {
+            Ok(command) => command,
+            Err(refusal) => {
+                // What cannot be queued spoils the whole transaction.
+                if let Some(transaction) = &mut client.transaction {
+                    transaction.is_broken = true;
+                }
+                return Err(refusal);
+            }
+        };
+        let is_immediate = matches!(command.when, When::Immediate | When::Always);
+        match client.transaction.take() {
+            Some(transaction) if command.name == "exec" => {
+                return self.execute(transaction, client, seat, out);
+            }
+            Some(mut transaction) if !is_immediate => {
+                let queued = enqueue(&mut transaction, args);
+                transaction.is_broken |= queued.is_err();
+                client.transaction = Some(transaction);
+                queued?;
+                Writer::new(out, client.version).simple("QUEUED");
+                return Ok(());
+            }
+            transaction => client.transaction = transaction,
+        }
+        let scope = self.scope(client);
+        let names = command.names(args, &scope)?;
+        let mut section = Section::open(self.core, self.port, seat, &names, self.now);
+        let mut writer = Writer::new(out, client.version);
+        let mut call = Call {
+            section: &mut section,
+            client,
+            connection: self.connection,
+            args,
+            names: &names,
+            may_block: true,
+        };
+        (command.run)(&mut call, &mut writer)
+    }
+
+    fn scope(&self, client: &Client) -> Scope<'_> {
+        Scope {
+            core: self.core,
+            port: self.port,
+            db: client.db,
+        }
+    }
+
+    /// `EXEC`: all commands in one section, unless a watched key has changed.
+    fn execute(
+        &self,
+        transaction: Transaction,
+        client: &mut Client,
+        seat: &mut Seat,
+        out: &mut BytesMut,
+    ) -> Result<(), Refusal> {
+        let watched = std::mem::take(&mut client.watched);
+        if transaction.is_broken {
+            return Err(Refusal::text(
+                "EXECABORT Transaction discarded because of previous errors.",
+            ));
+        }
+        let commands: Vec<Args<'_>> = transaction
+            .commands
+            .iter()
+            .map(|args| args.iter().map(|argument| &**argument).collect())
+            .collect();
+        let mut all: Vec<Name<'_>> = watched.iter().map(|(name, _)| name.clone()).collect();
+        // A command in front may change the database of those behind.
+        let mut db = client.db;
+        for args in &commands {
+            let scope = Scope {
+                db,
+                ..self.scope(client)
+            };
+            let command = Command::find(args[0]).expect("it was checked when it was queued");
+            if let Ok(names) = command.names(args, &scope) {
+                all.extend(names);
+            }
+            if command.name == "select" {
+                let number = protocol::resp::parse_integer(args[1]);
+                db = number
+                    .and_then(|number| u8::try_from(number).ok())
+                    .unwrap_or(db);
+            }
+        }
+        let mut section = Section::open(self.core, self.port, seat, &all, self.now);
+        let has_changed =
+            |(name, stamp): &(Name<'_>, _)| command::stamp(&mut section, name) != *stamp;
+        if watched.iter().any(has_changed) {
+            Writer::new(out, client.version).null_array();
+            return Ok(());
+        }
+        Writer::new(out, client.version).array(commands.len());
+        for args in &commands {
+            let start = out.len();
+            let command = Command::find(args[0]).expect("it was checked when it was queued");
+            let names = command.names(args, &self.scope(client));
+            let answer = names.and_then(|names| {
+                let version = client.version;
+                let mut call = Call {
+                    section: &mut section,
+                    client: &mut *client,
+                    connection: self.connection,
+                    args,
+                    names: &names,
+                    may_block: false,
+                };
+                (command.run)(&mut call, &mut Writer::new(out, version))
+            });
+            if let Err(refusal) = answer {
+                out.truncate(start);
+                self.core.metrics().redis_errors.bump();
+                Writer::new(out, client.version).error(&refusal.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is such a command, with so many arguments, and whether this client may send it now.
+fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
+    let command = Command::find(args[0]).ok_or_else(|| command::unknown(args))?;
+    if !command.takes(args.len()) {
+        return Err(command::wrong_number(command));
+    }
+    if !client.is_authenticated && command.when != When::Always {
+        return Err(Refusal::text("NOAUTH Authentication required."));
+    }
+    let is_listening = client.version == Version::V2 && client.subscriptions() > 0;
+    let may_while_listening =
+        command.when == When::Listening || matches!(command.name, "quit" | "reset");
+    if is_listening && !may_while_listening {
+        return Err(Refusal::text(format!(
+            "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+            command.name
+        )));
+    }
+    Ok(command)
+}
+
+fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal> {
+    let bytes: usize = args.iter().map(|argument| argument.len()).sum();
+    if transaction.commands.len() >= QUEUED_MAX || transaction.bytes + bytes > QUEUED_BYTES_MAX {
+        return Err(Refusal::text(format!(
+            "OOM a transaction has at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes"
+        )));
+    }
+    transaction.bytes += bytes;
+    let args = args.iter().map(|argument| (*argument).into());
+    transaction.commands.push(args.collect());
+    Ok(())
+}
