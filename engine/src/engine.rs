@@ -6,7 +6,7 @@ use crate::home::{LAG_BUCKETS, Progress};
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, Mode, NOTE_BYTES_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Limit, Loss, NOTE_BYTES_MAX,
     NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
@@ -325,8 +325,7 @@ impl<H: Host> Engine<H> {
     /// Takes a free key by the short way if that is possible. `None`: nothing has happened.
     #[inline]
     fn take_free(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Option<Outcome> {
-        let is_plain = request.mode == Mode::Exclusive && request.note.is_empty();
-        if !is_plain || invalid_span(request.span).is_some() {
+        if !request.is_plain() || invalid_span(request.span).is_some() {
             return None;
         }
         let session = self.common.sessions.find(seat.session())?;

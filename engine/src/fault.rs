@@ -55,6 +55,10 @@ pub enum Fault {
     ClaimOverlooksGrant,
     /// A claim does not look at the fences of those who claimed before it.
     ClaimIgnoresRivals,
+    /// Taking over does not look whether the key is still held under the fence that was named.
+    TakeOverUnchecked,
+    /// Taking over writes its own grant beside one that is just being published.
+    TakeOverRushes,
     /// The wheel reads a lease instead of taking its place in the lease's modification order.
     ArmingReadsOnly,
     /// The wheel takes in every cell it is asked to look at, introduced or not.

@@ -149,8 +149,7 @@ impl<H: Host> Shard<H> {
             None => {
                 let idle_ms = self.common.limits.idle_ms;
                 let idle_until = lease.deadline().plus_ms(idle_ms);
-                // A lease without an end does not say since when the key is free. It is seldom looked at, so: for long.
-                if idle_until > now && idle_until != Tick::NEVER {
+                if idle_until > now {
                     idle_until
                 } else if self.table.evict(slot, &self.bounds, &self.pin()) {
                     return;

@@ -61,6 +61,13 @@ impl<'a> Acquire<'a> {
         }
     }
 
+    /// Whether its grant fits into the words of a cell. Shared holders, notes and leases without an end are kept in a record:
+    /// with its record the wheel learns that a key is free, and need not wait for the end of its lease.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.mode == Mode::Exclusive && self.note.is_empty() && self.span != Span::Forever
+    }
+
     /// A shared lock on `key` for `ttl_ms`.
     pub fn shared(key: Key<'a>, ttl_ms: u64) -> Self {
         Acquire {

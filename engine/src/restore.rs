@@ -133,7 +133,10 @@ impl<H: Host> Shard<H> {
         );
         let terms = self.old_terms(old, owner, now);
         let guard = self.pin();
-        let is_plain = old.mode == Mode::Exclusive && old.count == 1 && old.note.is_empty();
+        let is_plain = old.mode == Mode::Exclusive
+            && old.count == 1
+            && old.note.is_empty()
+            && old.span != Span::Forever;
         if is_plain {
             let (found, is_new) =
                 self.table

@@ -17,6 +17,10 @@ use crate::word::{Kind, Lease, Word};
 /// thousand readers must not be asked for each one who joins.
 const ASKED_ALWAYS_MAX: usize = 64;
 
+/// A key that was in a record and is free may take this much longer to be forgotten, so that not each of them asks for the home
+/// core's attention.
+const FORGET_LATE_MS: u64 = 600_000;
+
 impl<H: Host> Shard<H> {
     /// Brings a key up to date and gives its word back: free for all if nobody waits and there is no record.
     pub(crate) fn settle(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
@@ -118,7 +122,8 @@ impl<H: Host> Shard<H> {
             self.bounds.ceiling()
         );
         self.mind_ceiling(fence);
-        if mode == Mode::Exclusive && note.bytes().is_empty() {
+        let is_endless = terms.deadline == Tick::NEVER;
+        if mode == Mode::Exclusive && note.bytes().is_empty() && !is_endless {
             cell.set_word(Word::held(fence).with_queued());
             cell.publish(fence, terms);
             let until = self.watch(cell, slot, terms);
@@ -202,6 +207,11 @@ impl<H: Host> Shard<H> {
         room.line_mut(slot).record = None;
         cell.end_record(fence, now);
         cell.set_word(Word::free(fence).with_queued());
+        // The wheel would look at it when its lease would have ended.
+        let forget = now.plus_ms(self.common.limits.idle_ms.max(FORGET_LATE_MS));
+        if cell.is_armed_after(forget) {
+            self.ask_attention(cell, slot);
+        }
     }
 
     /// Takes everything away from those holders of a record for whom it `is_over`, and tells them.

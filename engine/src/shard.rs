@@ -104,9 +104,8 @@ impl<H: Host> Shard<H> {
     ) -> Answer<Outcome> {
         let guard = reclaim::pin();
         let terms = self.terms(owner, request.span, now);
-        // Shared holders and notes live in a record, under the room mutex from the start.
-        if request.mode == Mode::Exclusive
-            && request.note.is_empty()
+        // What lives in a record is under the room mutex from the start.
+        if request.is_plain()
             && let Some(answer) = self.acquire_plain(request, hash, &terms, wait.is_some(), &guard)
         {
             return answer;
@@ -256,6 +255,9 @@ impl<H: Host> Shard<H> {
     ) -> Renewal {
         let guard = reclaim::pin();
         let terms = self.terms(owner, span, now);
+        if span == Span::Forever {
+            return self.renew_contended(key, hash, fence, &terms, &guard);
+        }
         loop {
             let Some(found) = self.table.find(key, hash, &guard) else {
                 return Renewal::NotHeld(NotHeld::Free);

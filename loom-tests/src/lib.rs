@@ -258,6 +258,24 @@ impl Client {
         self.world.0.reclaim(&mut self.seat, &old, now)
     }
 
+    /// Takes the lock from whoever has it under `from`, or from anybody. `None`: it is not held under that fence, or it is not
+    /// known yet by whom.
+    pub fn take_over(&mut self, name: &str, from: Option<Fence>, now: Tick) -> Option<Fence> {
+        let request = Acquire {
+            note: b"taken",
+            ..Acquire::exclusive(key(name), 100)
+        };
+        match self
+            .world
+            .0
+            .take_over(&mut self.seat, &request, from, now)?
+        {
+            Outcome::Granted(grant) => Some(grant.fence),
+            Outcome::Held(_) => None,
+            other => panic!("{name} was taken over, and the answer was {other:?}"),
+        }
+    }
+
     /// Takes the lock or stands in line for it, under a name by which the host is told.
     pub fn stand_in_line(&mut self, request: &Acquire<'_>, who: &'static str, now: Tick) -> Place {
         let seat = &mut self.seat;

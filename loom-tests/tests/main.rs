@@ -9,4 +9,5 @@ mod mailbox;
 mod queue;
 mod session;
 mod table;
+mod take_over;
 mod wheel;

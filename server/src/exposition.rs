@@ -313,6 +313,30 @@ impl Snapshot {
         )
     }
 
+    fn redis(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+        let totals = &self.totals;
+        sheet.counter(
+            "redis_commands",
+            "Commands that came in through the Redis port",
+            totals.redis_commands,
+        )?;
+        sheet.counter(
+            "redis_errors",
+            "Commands of the Redis port that were answered with an error",
+            totals.redis_errors,
+        )?;
+        sheet.counter(
+            "redis_forced",
+            "Locks ended or taken through the Redis port without showing that they were the caller's",
+            totals.redis_forced,
+        )?;
+        sheet.counter(
+            "redis_unknown_scripts",
+            "Scripts that the Redis port does not know and has refused; the log has their SHA-1",
+            totals.redis_unknown_scripts,
+        )
+    }
+
     fn process(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
         sheet.info(
             "build",
@@ -358,6 +382,7 @@ impl Collector for Snapshot {
         self.holds(&mut sheet)?;
         self.state(&mut sheet)?;
         self.traffic(&mut sheet)?;
+        self.redis(&mut sheet)?;
         if let Some(log) = &self.log {
             log.show(&mut sheet)?;
         }

@@ -2,6 +2,7 @@
 
 use super::{Engine, invalid_span};
 use crate::cell::Terms;
+use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::note::Note;
 use crate::request::{Acquire, Host, Invalid, Limit, NOTE_BYTES_MAX, Outcome};
@@ -84,7 +85,9 @@ impl<H: Host> Shard<H> {
         terms: &Terms,
         from: Option<Fence>,
     ) -> Option<Outcome> {
-        if let Some(fence) = from {
+        if let Some(fence) = from
+            && !fault::injected(Fault::TakeOverUnchecked)
+        {
             self.hold_under(room, slot, fence)?;
         }
         // Everything that can be refused comes before anything that is taken away.
@@ -99,11 +102,14 @@ impl<H: Host> Shard<H> {
             self.drop_holders(room, slot, terms.now, |_| true);
         } else if word.is_held() {
             // Until its grantor has published the lease, that lease is the grantor's to write.
-            let Some(seen) = self.table.cell(slot).seen(word) else {
+            let seen = self.table.cell(slot).seen(word);
+            if seen.is_none() && !fault::injected(Fault::TakeOverRushes) {
                 return Some(Outcome::Held(self.describe(room, slot, terms.now)));
-            };
+            }
             self.remove_hold(room, slot, word.fence(), terms.now);
-            self.tell_lost(request.key, word.fence(), &seen, terms.now);
+            if let Some(seen) = seen {
+                self.tell_lost(request.key, word.fence(), &seen, terms.now);
+            }
         }
         Some(Outcome::Granted(self.grant(
             room,

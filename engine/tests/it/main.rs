@@ -12,4 +12,5 @@ mod numbers;
 mod queues;
 mod restart;
 mod sessions;
+mod take_over;
 mod threads;

@@ -52,6 +52,11 @@ enum Act {
     Force {
         named: Named,
     },
+    /// Takes a key from whoever holds it; if a grant is named, only from that one.
+    TakeOver {
+        ask: Ask,
+        from: Option<Named>,
+    },
     /// Takes back a wait, by how many began since.
     Cancel {
         back: usize,
@@ -113,7 +118,7 @@ fn named() -> impl Strategy<Value = Named> {
 
 fn ask() -> impl Strategy<Value = Ask> {
     let mode = prop_oneof![3 => Just(Mode::Exclusive), 2 => Just(Mode::Shared)];
-    let span = prop_oneof![4 => (1..120u64).prop_map(Span::Ms), 1 => Just(Span::Session)];
+    let span = prop_oneof![4 => (1..120u64).prop_map(Span::Ms), 1 => Just(Span::Session), 1 => Just(Span::Forever)];
     let wait_ms = prop_oneof![1 => Just(None), 2 => (1..150u64).prop_map(Some)];
     let key = prop_oneof![2 => Just(0), 1 => Just(1), 1 => 0..KEYS.len()];
     (
@@ -147,6 +152,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => (named(), 0..SEATS).prop_map(|(named, seat)| Act::Release { named, seat }),
         4 => named().prop_map(|named| Act::Downgrade { named }),
         2 => named().prop_map(|named| Act::Force { named }),
+        6 => (ask(), prop::option::of(named())).prop_map(|(ask, from)| Act::TakeOver { ask, from }),
         5 => (0..4usize).prop_map(|back| Act::Cancel { back }),
         5 => (0..3usize).prop_map(|back| Act::Vanish { back }),
         4 => (0..SESSIONS, 1..200u64).prop_map(|(who, ttl_ms)| Act::KeepAlive { who, ttl_ms }),
@@ -195,7 +201,7 @@ struct Hold {
     owner: SessionId,
     fence: u64,
     since: u64,
-    /// `None`: as long as the session.
+    /// `None`: as long as the session. `FOREVER`: without an end.
     until: Option<u64>,
     count: u32,
     note: bool,
@@ -220,6 +226,9 @@ enum Expected {
 
 const NOTE: &[u8] = b"a note";
 
+/// The end of a lease that has none.
+const FOREVER: u64 = u64::MAX;
+
 impl Model {
     fn is_over(&self, session: SessionId) -> bool {
         let session = &self.sessions[&session];
@@ -231,7 +240,11 @@ impl Model {
     }
 
     fn lease_end(&self, hold: &Hold) -> Tick {
-        at(hold.until.unwrap_or(self.sessions[&hold.owner].until))
+        match hold.until {
+            Some(FOREVER) => Tick::NEVER,
+            Some(until) => at(until),
+            None => at(self.sessions[&hold.owner].until),
+        }
     }
 
     fn waiters(&self) -> usize {
@@ -288,6 +301,7 @@ impl Model {
             until: match span {
                 Span::Ms(ttl_ms) => Some(self.now + ttl_ms),
                 Span::Session => None,
+                Span::Forever => Some(FOREVER),
             },
             count: 1,
             note,
@@ -404,9 +418,11 @@ impl Model {
                 let now = self.now;
                 let hold = &mut self.keys[key].holders[mine];
                 hold.count += 1;
-                if let (Some(until), Span::Ms(ttl_ms)) = (hold.until, span) {
-                    hold.until = Some(until.max(now + ttl_ms));
-                }
+                hold.until = match (hold.until, span) {
+                    (Some(until), Span::Ms(ttl_ms)) => Some(until.max(now + ttl_ms)),
+                    (Some(_), Span::Forever) => Some(FOREVER),
+                    (until, _) => until,
+                };
                 let hold = hold.clone();
                 return Expected::Is(Outcome::Granted(self.as_grant(&hold)));
             }
@@ -448,6 +464,27 @@ impl Model {
             has_vanished: false,
         });
         Expected::Queued { ahead }
+    }
+
+    /// What comes of taking a key over; from the hold under fence `from` only, if one is given.
+    fn take_over(&mut self, ask: Ask, owner: SessionId, from: Option<u64>) -> Option<Outcome> {
+        if self.is_over(owner) {
+            return Some(Outcome::SessionEnded);
+        }
+        self.settle(ask.key);
+        let holders = &self.keys[ask.key].holders;
+        if from.is_some_and(|from| holders.iter().all(|hold| hold.fence != from)) {
+            return None;
+        }
+        if !self.has_fence(ask.key) {
+            return Some(Outcome::AtCeiling);
+        }
+        for hold in std::mem::take(&mut self.keys[ask.key].holders) {
+            self.lose(ask.key, &hold, true);
+        }
+        let (hold, grant) = self.grant(ask.key, owner, ask.mode, ask.span, ask.note);
+        self.keys[ask.key].holders.push(hold);
+        Some(Outcome::Granted(grant))
     }
 
     /// The hold of this session under this fence; else which reasons for a refusal are true.
@@ -651,6 +688,7 @@ impl Run {
             Act::Release { ref named, seat } => self.release(named, seat),
             Act::Downgrade { ref named } => self.downgrade(named),
             Act::Force { ref named } => self.force(named),
+            Act::TakeOver { ask, ref from } => self.take_over(ask, from.as_ref()),
             Act::Cancel { back } => self.cancel(back),
             Act::Vanish { back } => self.vanish(back),
             Act::KeepAlive { who, ttl_ms } => {
@@ -736,6 +774,32 @@ impl Run {
             }
         }
         self.model.settle(key);
+    }
+
+    fn take_over(&mut self, mut ask: Ask, from: Option<&Named>) {
+        let from = from.and_then(|named| self.named(named));
+        if let Some((key, _, _)) = from {
+            ask.key = key;
+        }
+        let from = from.map(|(_, _, number)| number);
+        let request = Acquire {
+            key: self.key(ask.key),
+            mode: ask.mode,
+            span: ask.span,
+            reentrant: false,
+            note: if ask.note { NOTE } else { b"" },
+        };
+        let now = self.now();
+        let (owner, ref mut seats) = self.clients[ask.who];
+        let seat = &mut seats[ask.seat];
+        let answer = self.engine.take_over(seat, &request, from.map(fence), now);
+        self.find_new_cell(ask.key, answer.as_ref().unwrap_or(&Outcome::AtCeiling));
+        let expected = self.model.take_over(ask, owner, from);
+        if let Some(Outcome::Granted(grant)) = &answer {
+            self.grants.push((ask.key, owner, grant.fence.get()));
+        }
+        assert_eq!(answer, expected);
+        self.model.settle(ask.key);
     }
 
     /// A key that comes back starts at its shard's floor, or one above (where a cell is used again).

@@ -24,6 +24,7 @@ mod set;
 mod strings;
 mod transactions;
 
+pub(crate) use expiry::{Unit, expiry_of, time_of};
 pub(crate) use lists::{give_up_waiting, retry_pop};
 pub(crate) use locks::{lease, write_grant};
 pub(crate) use pubsub::write_message;

@@ -401,7 +401,18 @@ impl<'a> Section<'a> {
         self.give_back(name, held.fence)
     }
 
-    /// The same, for a lock that was seen under this fence.
+    /// Ends a lock for the owner that was seen under this fence, however often it holds it. `false`: it had ended.
+    pub(crate) fn end(&mut self, name: &Name<'_>, held: &Held) -> bool {
+        loop {
+            match self.release(name, held) {
+                Some(0) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+
+    /// Gives back one count of a lock that was seen under this fence. `None`: it had ended.
     pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
         let (core, session) = (self.core, &self.port.session);
         let engine = &core.shared.engine;
@@ -462,6 +473,12 @@ impl<'a> Section<'a> {
             }
         }
         taken
+    }
+
+    /// Sends a message to everybody who listens to a channel.
+    pub(crate) fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
+        let host = self.core.shared.engine.host();
+        self.port.channels.publish(host, channel, payload)
     }
 
     /// Leaves elements in a list, and has the first look who waits for them.

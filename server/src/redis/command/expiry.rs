@@ -9,7 +9,7 @@ use protocol::resp::Writer;
 
 /// How a time is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     Seconds,
     Milliseconds,
     UnixSeconds,
@@ -32,7 +32,7 @@ impl Unit {
 }
 
 /// Reads the time that goes with a value that is set: it must lie ahead, or, on the wall, at least above zero.
-pub(super) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Result<Expiry, Refusal> {
+pub(crate) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Result<Expiry, Refusal> {
     let number = integer(text)?;
     let invalid = || Refusal::InvalidExpire {
         command: command.into(),
@@ -43,6 +43,15 @@ pub(super) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Resul
     let ms = unit.ms_from_now(number).ok_or_else(invalid)?;
     // Zero: on the wall it has passed already.
     Ok(Expiry::Ms(ms.max(0) as u64))
+}
+
+/// Reads the time that a key is given, in milliseconds from now. Zero or less: it ends.
+pub(crate) fn time_of(text: &[u8], unit: Unit, command: &'static str) -> Result<i64, Refusal> {
+    let number = integer(text)?;
+    unit.ms_from_now(number)
+        .ok_or_else(|| Refusal::InvalidExpire {
+            command: command.into(),
+        })
 }
 
 pub(super) fn pttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -148,12 +157,7 @@ fn set_expiry(
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
     let conditions = Conditions::parse(&call.args[3..])?;
-    let number = integer(call.args[2])?;
-    let ms = unit
-        .ms_from_now(number)
-        .ok_or_else(|| Refusal::InvalidExpire {
-            command: command.into(),
-        })?;
+    let ms = time_of(call.args[2], unit, command)?;
     let name = call.name();
     let left_ms = call.section.pttl(name);
     let is_set = if left_ms == -2 || !conditions.allow(left_ms, ms) {

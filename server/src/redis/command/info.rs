@@ -32,7 +32,9 @@ pub(super) fn info(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 
 type Fields = Vec<(&'static str, String)>;
 
-const SECTIONS: [(&str, fn(&Call<'_, '_>) -> Fields); 8] = [
+type Section = fn(&Call<'_, '_>) -> Fields;
+
+const SECTIONS: [(&str, Section); 8] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),

@@ -6,7 +6,7 @@ use super::{Call, integer, is};
 use crate::redis::glob;
 use crate::redis::name;
 use crate::redis::refusal::Refusal;
-use engine::{Cursor, Fence, KeyState};
+use engine::{Cursor, Fence, KeyState, Page};
 use protocol::resp::{Writer, parse_integer};
 
 /// Up to so many keys, `KEYS` and `FLUSHDB` look at all of them at once.
@@ -15,6 +15,9 @@ const KEYS_AT_ONCE_MAX: u64 = 1 << 20;
 /// How many keys `SCAN` and `LOCK.LS` give unless asked otherwise, and at most.
 const PAGE: usize = 10;
 const PAGE_MAX: usize = 1_000;
+
+/// In a table of so many keys all shards may be looked into for one page; in a larger one, one is enough at a time.
+const SMALL_MAX: u64 = 100_000;
 
 /// How many keys of the table are listed in one step of those that look at all.
 const STEP: usize = 4_096;
@@ -149,13 +152,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
         }
     }
     let db = call.client.db;
-    let now = call.section.now;
-    let page = call
-        .section
-        .core()
-        .shared
-        .engine
-        .list(&name::prefix(db), cursor, count, now);
+    let page = page(call, &name::prefix(db), cursor, count);
     let ours = Some(call.section.port.session.id);
     let kind_of = |state: &KeyState| -> Option<&'static str> {
         let holder = state.holders.first()?;
@@ -205,12 +202,7 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
     }
     let db = call.client.db;
     let full_prefix = [&name::prefix(db), prefix].concat();
-    let page = call
-        .section
-        .core()
-        .shared
-        .engine
-        .list(&full_prefix, from, count, call.section.now);
+    let page = page(call, &full_prefix, from, count);
     let mut keys = page.keys;
     keys.retain(|(found, _)| name::split(found).0 == db);
     out.array(2);
@@ -221,6 +213,25 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
         write_state(call.section, &state, out);
     }
     Ok(())
+}
+
+/// A page of the engine's, looked for in one shard after the other until there is something on it.
+fn page(call: &Call<'_, '_>, prefix: &[u8], from: Cursor, count: usize) -> Page {
+    let engine = &call.section.core().shared.engine;
+    let mut page = engine.list(prefix, from, count, call.section.now);
+    let looks = match engine.keys() {
+        0..=SMALL_MAX => engine.shard_count(),
+        _ => 1,
+    };
+    for _ in 1..looks {
+        let (true, Some(next)) = (page.keys.len() < count, page.next) else {
+            break;
+        };
+        let more = engine.list(prefix, next, count - page.keys.len(), call.section.now);
+        page.next = more.next;
+        page.keys.extend(more.keys);
+    }
+    page
 }
 
 fn cursor(text: &[u8]) -> Result<Cursor, Refusal> {

@@ -57,7 +57,7 @@ pub(super) fn names<'a>(args: &[&'a [u8]], scope: &Scope<'_>) -> Result<Names<'a
     let db = script::database(script, scope.db, values);
     let names = keys.iter().map(|key| Name::new(db, key));
     let mut names = names.collect::<Result<Names<'a>, Refusal>>()?;
-    names.extend(script::more_names(script, scope.core, scope.port, db));
+    names.extend(script::more_names(script, scope.core, scope.port, db)?);
     Ok(names)
 }
 
@@ -111,12 +111,15 @@ fn run(
         ));
     }
     let count = key_count(call.args)?;
-    let values = &call.args[3 + count..];
+    // Its keys were looked for before it was loaded, by somebody else and a moment ago.
+    let (keys, more_keys) = call
+        .names
+        .split_at_checked(count)
+        .ok_or_else(|| Refusal::text(NO_SCRIPT))?;
     let script_call = ScriptCall {
-        db: script::database(script, call.client.db, values),
-        keys: &call.names[..count],
-        more_keys: &call.names[count..],
-        args: values,
+        keys,
+        more_keys,
+        args: &call.args[3 + count..],
     };
     script::run(script, call.section, &script_call, out)
 }

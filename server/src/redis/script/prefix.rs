@@ -1,0 +1,71 @@
+//! How bsm/redislock tells its own locks: a value is a token and something said about it, and the tokens are compared. How long a
+//! token is, is an argument.
+
+use super::call::{ScriptCall, integer_of, lua_error};
+use crate::redis::refusal::Refusal;
+
+/// How much of two values is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Prefix {
+    offset: i64,
+}
+
+impl Prefix {
+    /// As long as `ARGV[2]` says.
+    pub(super) fn of(call: &ScriptCall<'_>) -> Result<Self, Refusal> {
+        let nil = || lua_error("attempt to perform arithmetic on local 'offset' (a nil value)");
+        let offset = call.lua_number(2).ok_or_else(nil)?;
+        integer_of(offset).map(|offset| Prefix { offset })
+    }
+
+    /// Whether a value that is there begins as one that is to be set does. What is not there counts as empty.
+    pub(super) fn is_shared(self, stored: &[u8], new: &[u8]) -> bool {
+        self.of_stored(stored) == self.of_new(new)
+    }
+
+    /// `GETRANGE key 0 offset-1`. Behind zero it counts from the end, and never before the first byte.
+    fn of_stored(self, value: &[u8]) -> &[u8] {
+        let length = value.len() as i64;
+        let last = match self.offset.saturating_sub(1) {
+            last @ 0.. => last,
+            last => last.saturating_add(length).max(0),
+        };
+        &value[..last.saturating_add(1).min(length) as usize]
+    }
+
+    /// `string.sub(value, 1, offset)`. Behind zero it counts from the end.
+    fn of_new(self, value: &[u8]) -> &[u8] {
+        let length = value.len() as i64;
+        let end = match self.offset {
+            end @ 0.. => end,
+            end => end.saturating_add(length + 1).max(0),
+        };
+        &value[..end.min(length) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_compared_and_the_rest_is_not() {
+        let shares = |offset, stored: &str, new: &str| {
+            Prefix { offset }.is_shared(stored.as_bytes(), new.as_bytes())
+        };
+        assert!(shares(3, "tokA", "tokB"));
+        assert!(!shares(4, "tokA", "tokB"));
+        assert!(shares(22, "tok", "tok"));
+        assert!(!shares(3, "", "tok"), "nothing is there");
+        assert!(shares(0, "", "tok"));
+        assert!(
+            !shares(0, "x", "tok"),
+            "the whole of one against nothing of the other"
+        );
+        assert!(
+            shares(-1, "abc", "ab"),
+            "all but the last byte but one, against all"
+        );
+        assert!(shares(i64::MIN, "", "x") && shares(i64::MAX, "x", "x"));
+    }
+}
