@@ -20,14 +20,14 @@ impl Unit {
     /// So many of these in milliseconds from now, negative for what has passed. `None`: beyond all counting.
     fn ms_from_now(self, number: i64) -> Option<i64> {
         let now_ms = unix_now_ms() as i64;
-        match self {
-            Unit::Seconds => number.checked_mul(1_000),
-            Unit::Milliseconds => Some(number),
-            Unit::UnixSeconds => number.checked_mul(1_000)?.checked_sub(now_ms),
-            Unit::UnixMilliseconds => number.checked_sub(now_ms),
-        }
         // As a time on the wall it must be countable as well.
-        .filter(|ms| ms.checked_add(now_ms).is_some())
+        let is_countable = |ms: &i64| ms.checked_add(now_ms).is_some();
+        match self {
+            Unit::Seconds => number.checked_mul(1_000).filter(is_countable),
+            Unit::Milliseconds => Some(number).filter(is_countable),
+            Unit::UnixSeconds => Some(number.checked_mul(1_000)?.saturating_sub(now_ms)),
+            Unit::UnixMilliseconds => Some(number.saturating_sub(now_ms)),
+        }
     }
 }
 

@@ -78,7 +78,13 @@ impl<'a> Options<'a> {
             } else {
                 return Err(Refusal::Syntax);
             };
-            if options.time != Time::Forever && (options.time != Time::Keep || time != Time::Keep) {
+            // Twice in the same unit: the last one counts, as in Redis.
+            let agrees = match (options.time, time) {
+                (Time::Forever, _) | (Time::Keep, Time::Keep) => true,
+                (Time::For(_, unit), Time::For(_, again)) => unit == again,
+                _ => false,
+            };
+            if !agrees {
                 return Err(Refusal::Syntax);
             }
             options.time = time;
