@@ -10,6 +10,7 @@ mod hostile;
 mod meaning;
 mod newer;
 mod peer;
+mod published;
 mod reply;
 mod scripts;
 mod servers;
