@@ -7,8 +7,9 @@
 //! Chunks come zeroed from the allocator, which decides about huge pages. What no slot has used costs no resident memory,
 //! apart from the rest of the last huge page. The first chunks are small, for engines of a few keys.
 
+use crate::fault::{self, Fault};
 use crate::slab::Slot;
-use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering};
+use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 
 /// Slots of a piece, log2: 64 KiB of cells.
 pub(crate) const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
@@ -29,14 +30,12 @@ struct Fresh {
     piece_index: u32,
 }
 
-/// Where a piece is: `TAKEN | chunk:21 | piece in it:10`. Zero: there is none yet.
-pub(crate) struct Place(AtomicU32);
-
-const TAKEN: u32 = 1 << 31;
+/// Where a piece is: `chunk + 1:32 | its first slot there:32`. Zero: there is none yet.
+pub(crate) struct Place(AtomicU64);
 
 impl Place {
     pub(crate) fn nowhere() -> Self {
-        Place(AtomicU32::new(0))
+        Place(AtomicU64::new(0))
     }
 }
 
@@ -59,20 +58,19 @@ impl<T: Slot> Arena<T> {
     pub(crate) fn get(&self, place: &Place, offset: usize) -> &T {
         // Acquire, paired with `provide`: the chunk is there.
         let bits = place.0.load(Ordering::Acquire);
-        debug_assert!(bits != 0, "a slot number exists only after its piece");
-        let chunk_index = (bits & !TAKEN) >> LARGEST_CHUNK_BITS;
-        let piece_index = bits & ((1 << LARGEST_CHUNK_BITS) - 1);
-        let chunk = self.chunks[chunk_index as usize]
+        // Of a place where nothing is, the chunk before the first one, and there is none.
+        let chunk_index = (bits >> 32).wrapping_sub(1) as usize;
+        let chunk = self.chunks[chunk_index]
             .get()
             .expect("a place names a chunk that is there");
-        &chunk[((piece_index as usize) << PIECE_BITS) | offset]
+        &chunk[bits as u32 as usize + offset]
     }
 
     /// Sees to it that there is a piece at `place`.
     #[cold]
     pub(crate) fn provide(&self, place: &Place) {
         let mut fresh = self.fresh.lock();
-        if place.0.load(Ordering::Acquire) != 0 {
+        if place.0.load(Ordering::Acquire) != 0 && !fault::injected(Fault::PieceReplaced) {
             return;
         }
         let piece_count = 1 << chunk_bits(fresh.chunk_index);
@@ -93,7 +91,8 @@ impl<T: Slot> Arena<T> {
                 piece_index: 0,
             }
         };
-        let bits = TAKEN | chunk_index << LARGEST_CHUNK_BITS | piece_index;
+        let first_slot = piece_index << PIECE_BITS;
+        let bits = u64::from(chunk_index + 1) << 32 | u64::from(first_slot);
         place.0.store(bits, Ordering::Release);
     }
 }
@@ -122,6 +121,7 @@ fn chunk_count(piece_count: usize) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::AtomicU32;
     use std::collections::HashSet;
 
     #[derive(bytemuck::Zeroable)]

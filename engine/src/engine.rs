@@ -2,7 +2,6 @@
 
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
-use crate::home::Progress;
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
@@ -29,6 +28,7 @@ mod survey;
 mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod time;
 
 pub use holds::Held;
 pub use listing::{Cursor, Page};
@@ -320,6 +320,9 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
+        if let Some(held_ms) = self.give_back_last(seat, key, fence, now) {
+            return (Release::Released { count: 0 }, held_ms);
+        }
         let (shard, hash) = self.locate(key);
         let given_back = self.shards[shard].give_back(key, hash, fence, seat.session(), now);
         if let Some(Answer {
@@ -335,6 +338,22 @@ impl<H: Host> Engine<H> {
             seat.forget_last(Taken::new(CellRef::new(shard, answer.slot), fence));
         }
         answer.outcome
+    }
+
+    /// Gives back what was taken last through this seat, which knows the cell. `None`: nothing has happened.
+    #[inline]
+    fn give_back_last(
+        &self,
+        seat: &mut Seat,
+        key: Key<'_>,
+        fence: Fence,
+        now: Tick,
+    ) -> Option<u64> {
+        let last = seat.held.last().filter(|last| last.is_under(fence))?;
+        let shard = &self.shards[last.cell().shard()];
+        let held_ms = shard.give_back_cell(last.cell().slot(), key, fence, seat.session(), now)?;
+        seat.held.pop();
+        Some(held_ms)
     }
 
     /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at the front of the queue.
@@ -361,68 +380,6 @@ impl<H: Host> Engine<H> {
     pub fn query(&self, key: Key<'_>, now: Tick) -> Option<KeyState> {
         let (shard, hash) = self.locate(key);
         self.shards[shard].query(key, hash, now)
-    }
-
-    // ---- time and fences
-
-    /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
-    pub fn shard_count(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// Expires, times out and evicts what is due in one shard, at most `budget` steps of it.
-    pub fn advance_shard(&self, shard: usize, now: Tick, budget: &mut u32) -> Progress {
-        self.shards[shard].advance(now, budget)
-    }
-
-    /// The part of [`Engine::advance_shard`] that somebody waits for: waits whose time is up, and leases that stand in front of
-    /// a waiter. Cheap when there is nothing to do. `true`: more may be due.
-    pub fn advance_waiters(&self, shard: usize, now: Tick, budget: &mut u32) -> bool {
-        self.shards[shard].advance_room(now, budget)
-    }
-
-    /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
-    pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
-        let mut ended = Vec::new();
-        let more = self.common.sessions.advance(now, budget, &mut ended);
-        for session in ended {
-            self.common.host.session_ended(session);
-        }
-        Progress {
-            more,
-            next_due: self.common.sessions.next_due(),
-        }
-    }
-
-    /// All of the above for all shards, for those who have one thread for it: at most `budget` steps for each.
-    pub fn advance(&self, now: Tick, budget: u32) -> Progress {
-        let mut all = self.advance_sessions(now, &mut budget.clone());
-        for shard in &self.shards {
-            let one = shard.advance(now, &mut budget.clone());
-            all.more |= one.more;
-            all.next_due = [all.next_due, one.next_due].into_iter().flatten().min();
-        }
-        all
-    }
-
-    /// Allows fences up to `ceiling` in one shard. It never falls.
-    pub fn raise_ceiling(&self, shard: usize, ceiling: Fence, now: Tick) {
-        self.shards[shard].raise_ceiling(ceiling, now);
-    }
-
-    /// The highest fence that may be issued in one shard.
-    pub fn ceiling(&self, shard: usize) -> Fence {
-        self.shards[shard].bounds.ceiling()
-    }
-
-    /// How many fences one shard can still issue for the key that has used most of them, to within a thousand.
-    pub fn headroom(&self, shard: usize) -> u64 {
-        self.shards[shard].bounds.headroom()
-    }
-
-    /// Which shard a key belongs to.
-    pub fn shard_of(&self, key: Key<'_>) -> usize {
-        self.locate(key).0
     }
 
     pub(crate) fn shard(&self, number: usize) -> &Shard<H> {

@@ -25,6 +25,8 @@ pub enum Fault {
     RoomGivesUp,
     /// A lease goes into a record as it was seen before, not as it was when it was replaced.
     RecordKeepsWhatWasSeen,
+    /// A release frees the cell that its seat remembers, whatever has become of it.
+    RememberedCellTrusted,
     /// Release and renewal accept any fence.
     FenceUnchecked,
     /// A waiter stands in line without saying so in the word.
@@ -45,6 +47,8 @@ pub enum Fault {
     ReuseRepeatsWord,
     /// A slot is taken off the free list whatever has happened to the list since it was read.
     FreeListUnversioned,
+    /// Whoever finds that a slab needs another piece of memory gets one, whether or not somebody else has.
+    PieceReplaced,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.

@@ -17,6 +17,7 @@ pub(crate) struct CellRef(u32);
 pub(crate) const SHARDS_MAX: usize = 256;
 
 impl CellRef {
+    #[inline]
     pub(crate) fn new(shard: usize, slot: u32) -> Self {
         assert!(
             shard < SHARDS_MAX && slot <= SLOT_MAX,

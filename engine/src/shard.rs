@@ -5,7 +5,7 @@
 //! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
 //! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
 
-use crate::cell::{self, Seen, Terms};
+use crate::cell::{self, Cell, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
@@ -152,6 +152,43 @@ impl<H: Host> Shard<H> {
     ) -> Option<Answer<u64>> {
         let guard = reclaim::pin();
         let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
+        let outcome = self.free_own(cell, word, fence, owner, now)?;
+        Some(Answer { outcome, slot })
+    }
+
+    /// The same for a grant whose cell the caller remembers: no hash, no index, no guard.
+    ///
+    /// The cell may have passed to another key since, but not with this word in it: a slot's word never takes a value twice,
+    /// and whoever holds a cell keeps it from being evicted. So the key that is compared here is that of the grant under
+    /// `fence`, or the CAS fails.
+    #[inline]
+    pub(crate) fn give_back_cell(
+        &self,
+        slot: u32,
+        key: Key<'_>,
+        fence: Fence,
+        owner: SessionId,
+        now: Tick,
+    ) -> Option<u64> {
+        if fault::injected(Fault::RememberedCellTrusted) {
+            let cell = self.table.cell(slot);
+            cell.set_word(Word::free(cell.word().fence()));
+            return Some(0);
+        }
+        let (cell, Found { word, .. }) = self.table.compare(slot, key)?;
+        self.free_own(cell, word, fence, owner, now)
+    }
+
+    /// Frees a cell that the caller holds under this fence, if nobody waits. Returns for how long it was held.
+    #[inline]
+    fn free_own(
+        &self,
+        cell: &Cell,
+        word: Word,
+        fence: Fence,
+        owner: SessionId,
+        now: Tick,
+    ) -> Option<u64> {
         if word != Word::held(fence) {
             return None;
         }
@@ -159,10 +196,7 @@ impl<H: Host> Shard<H> {
         if seen.owner != owner || seen.lease.has_ended(now) || !cell.try_free(word) {
             return None;
         }
-        Some(Answer {
-            outcome: held_ms(seen.since_low32, now),
-            slot,
-        })
+        Some(held_ms(seen.since_low32, now))
     }
 
     /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.

@@ -7,6 +7,7 @@ mod cell;
 mod claim;
 mod mailbox;
 mod queue;
+mod seat;
 mod session;
 mod table;
 mod take_over;

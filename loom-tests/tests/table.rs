@@ -31,6 +31,30 @@ fn an_insertion_that_overwrites_is_caught() {
     check_broken(Fault::InsertOverwrites, two_inserters);
 }
 
+/// Two ask at once for different keys, and the table has no memory yet.
+fn first_keys() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+
+    let other = thread::spawn(move || (b.session(), b.lock("x", 10, at(1))));
+    let one = (a.session(), a.lock(KEY, 10, at(1)));
+    let two = other.join().unwrap();
+
+    let held = [KEY, "x"].map(|name| world.holder(name, at(1)));
+    assert_eq!(held, [Some(one), Some(two)], "a key was lost");
+}
+
+#[test]
+fn two_who_need_memory_at_once_share_it() {
+    check(first_keys);
+}
+
+#[test]
+#[should_panic(expected = "a key was lost")]
+fn memory_that_replaces_what_is_in_use_is_caught() {
+    check_broken(Fault::PieceReplaced, first_keys);
+}
+
 /// By then every key of the beginning is idle.
 const LATE_MS: u64 = 10 * IDLE_MS;
 

@@ -13,9 +13,6 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The allocator asks the kernel for huge pages, and every shard then pays for the unused rest of one in each of its
-    // arrays: a fifth more memory with ten million locks. Where they cannot be switched off, that is all that happens.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let done = match cli::run() {
         Wish::Serve(args) => serve(*args).map(|()| ExitCode::SUCCESS),
         Wish::Done(done) => done,

@@ -333,8 +333,9 @@ impl Table {
             .expect("a table always has an index")
     }
 
+    /// Whether the cell has this key, and the word it had before its key was compared.
     #[inline]
-    fn compare(&self, slot: u32, key: Key<'_>) -> Option<(&Cell, Found)> {
+    pub(crate) fn compare(&self, slot: u32, key: Key<'_>) -> Option<(&Cell, Found)> {
         let cell = self.cell(slot);
         let word = cell.word();
         (!word.is_dead() && cell.key.equals(key, &self.blocks))

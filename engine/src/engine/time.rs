@@ -1,0 +1,70 @@
+//! What the outside drives an engine with: the clock, and the ceiling of its fences.
+
+use super::Engine;
+use crate::fence::Fence;
+use crate::home::Progress;
+use crate::key::Key;
+use crate::request::Host;
+use crate::tick::Tick;
+
+impl<H: Host> Engine<H> {
+    /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Expires, times out and evicts what is due in one shard, at most `budget` steps of it.
+    pub fn advance_shard(&self, shard: usize, now: Tick, budget: &mut u32) -> Progress {
+        self.shards[shard].advance(now, budget)
+    }
+
+    /// The part of [`Engine::advance_shard`] that somebody waits for: waits whose time is up, and leases that stand in front of
+    /// a waiter. Cheap when there is nothing to do. `true`: more may be due.
+    pub fn advance_waiters(&self, shard: usize, now: Tick, budget: &mut u32) -> bool {
+        self.shards[shard].advance_room(now, budget)
+    }
+
+    /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
+    pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
+        let mut ended = Vec::new();
+        let more = self.common.sessions.advance(now, budget, &mut ended);
+        for session in ended {
+            self.common.host.session_ended(session);
+        }
+        Progress {
+            more,
+            next_due: self.common.sessions.next_due(),
+        }
+    }
+
+    /// All of the above for all shards, for those who have one thread for it: at most `budget` steps for each.
+    pub fn advance(&self, now: Tick, budget: u32) -> Progress {
+        let mut all = self.advance_sessions(now, &mut budget.clone());
+        for shard in &self.shards {
+            let one = shard.advance(now, &mut budget.clone());
+            all.more |= one.more;
+            all.next_due = [all.next_due, one.next_due].into_iter().flatten().min();
+        }
+        all
+    }
+
+    /// Allows fences up to `ceiling` in one shard. It never falls.
+    pub fn raise_ceiling(&self, shard: usize, ceiling: Fence, now: Tick) {
+        self.shards[shard].raise_ceiling(ceiling, now);
+    }
+
+    /// The highest fence that may be issued in one shard.
+    pub fn ceiling(&self, shard: usize) -> Fence {
+        self.shards[shard].bounds.ceiling()
+    }
+
+    /// How many fences one shard can still issue for the key that has used most of them, to within a thousand.
+    pub fn headroom(&self, shard: usize) -> u64 {
+        self.shards[shard].bounds.headroom()
+    }
+
+    /// Which shard a key belongs to.
+    pub fn shard_of(&self, key: Key<'_>) -> usize {
+        self.locate(key).0
+    }
+}
