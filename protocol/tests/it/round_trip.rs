@@ -53,6 +53,13 @@ proptest! {
             prop_assert_eq!(frame.direction(), Direction::Request);
             prop_assert!(!frame.is_repeated());
             prop_assert_eq!(Request::decode(&frame), Ok(*request));
+            let key = match *request {
+                Request::Acquire(Acquire { key, .. })
+                | Request::Renew { key, .. }
+                | Request::Release { key, .. } => Some(key),
+                _ => None,
+            };
+            prop_assert_eq!(Request::peek_key(&frame), key);
 
             let mut again = BytesMut::new();
             request.append_repeat(parts.request_id(), &mut again);
