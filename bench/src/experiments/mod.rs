@@ -9,10 +9,13 @@
 //! | `worker.rs`     | a process that locks, pauses and writes; `crew.rs`: starts, stops and listens to it      |
 //! | `locks/`        | the locks it takes, one file per backend; `wire.rs`: Fencepost without its client        |
 //! | `store.rs`      | the resource that is written to; `http.rs`: how it and etcd are spoken to                |
-//! | `daemon.rs`     | servers that are killed and started again                                                |
+//! | `daemon.rs`     | servers that are killed and started again; `clock.rs`: clocks of theirs that are moved   |
+//! | `cluster.rs`    | Redlock: five Redis servers and a majority; `skew.rs`: what becomes of it by the clock   |
 //! | `report.rs`     | tables, claims, JSON                                                                     |
 //! | all others      | one experiment each; `measured.rs`: those that are a workload of the bench               |
 
+mod clock;
+mod cluster;
 mod crew;
 mod daemon;
 mod http;
@@ -24,6 +27,7 @@ mod redlock;
 mod renew;
 mod report;
 mod restart;
+mod skew;
 mod store;
 mod toctou;
 mod wire;
@@ -65,7 +69,7 @@ pub(crate) enum Name {
     Restart,
     /// A lease that is renewed while its holder works.
     Renew,
-    /// Five Redis servers, of which one forgets.
+    /// Five Redis servers, of which one forgets or has its clock moved.
     Redlock,
     /// More and more want one key.
     Contention,
