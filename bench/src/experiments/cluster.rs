@@ -95,7 +95,11 @@ impl Cluster {
     }
 
     /// Redlock: asks all that can be reached, and holds the lock if enough say yes soon enough.
-    pub(super) fn acquire(&self, owner: &str, reachable: &[usize]) -> Result<Option<Grant>, String> {
+    pub(super) fn acquire(
+        &self,
+        owner: &str,
+        reachable: &[usize],
+    ) -> Result<Option<Grant>, String> {
         let begun = Instant::now();
         let votes: Vec<u64> = reachable
             .iter()
@@ -142,13 +146,15 @@ impl Cluster {
 /// Asks a Fencepost for the same lock, once.
 pub(super) fn take(server: &Daemon) -> Result<Option<Grant>, String> {
     let asked_at = Instant::now();
-    Ok(match Wire::connect(server.address)?.try_acquire(KEY, TTL)? {
-        Tried::Granted { fence } => Some(Grant {
-            fence,
-            valid_until: asked_at + TTL,
-        }),
-        Tried::Held | Tried::NotNow => None,
-    })
+    Ok(
+        match Wire::connect(server.address)?.try_acquire(KEY, TTL)? {
+            Tried::Granted { fence } => Some(Grant {
+                fence,
+                valid_until: asked_at + TTL,
+            }),
+            Tried::Held | Tried::NotNow => None,
+        },
+    )
 }
 
 /// The right time.

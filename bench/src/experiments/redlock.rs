@@ -181,9 +181,7 @@ fn judge(seen: &Seen) -> (&'static str, bool) {
         ),
         _ => (
             "Fencepost that lost everything grants twice too, but its fence rises, and the late write is refused",
-            seen.is_held_twice
-                && seen.second_fence > seen.first_fence
-                && seen.is_refused(),
+            seen.is_held_twice && seen.second_fence > seen.first_fence && seen.is_refused(),
         ),
     }
 }

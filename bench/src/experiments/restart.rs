@@ -437,7 +437,10 @@ mod tests {
             .iter()
             .for_each(|seen| sum.add(seen));
         assert_eq!((sum.kills, sum.granted_twice, sum.fences_back), (3, 3, 6));
-        assert_eq!((sum.first_grant_ms_min, sum.first_grant_ms_max), (10.0, 30.0));
+        assert_eq!(
+            (sum.first_grant_ms_min, sum.first_grant_ms_max),
+            (10.0, 30.0)
+        );
     }
 
     #[test]

@@ -151,7 +151,13 @@ fn redlock_back() -> Result<Moved, String> {
         off_s = cluster.set_clock(index, -HOUR_S)?;
     }
     let second = take_within(BLOCKED, || cluster.acquire("b", &ALL))?;
-    end(Story::RedlockBack, true, off_s, &Taken { grant, at }, second)
+    end(
+        Story::RedlockBack,
+        true,
+        off_s,
+        &Taken { grant, at },
+        second,
+    )
 }
 
 /// The clock of a Fencepost is moved while A holds the lock.
