@@ -112,6 +112,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
             "waiting",
             "contenders",
             "cycles/s",
+            "ceiling",
             "p50",
             "p99",
             "p99.9",
@@ -140,6 +141,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
                 text(row, "waiting"),
                 number(row, "contenders").to_string(),
                 format!("{:.0}", number(row, "cycles_per_s")),
+                ceiling(row),
                 ms(row, "p50_us"),
                 ms(row, "p99_us"),
                 ms(row, "p999_us"),
@@ -167,6 +169,14 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
         );
     }
     Ok(report)
+}
+
+/// 1 / (work + the way from one holder to the next), where it was measured. Who takes the lock again itself goes no such way.
+fn ceiling(row: &Value) -> String {
+    match row["bound_cycles_per_s"].as_f64() {
+        Some(bound) if text(row, "waiting") == "in line" => format!("{bound:.0}"),
+        _ => "-".to_owned(),
+    }
 }
 
 fn grown(few: &Value, many: &Value, name: &str) -> f64 {

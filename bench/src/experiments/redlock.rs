@@ -7,6 +7,7 @@
 use super::Context;
 use super::cluster::{ALL, Cluster, Grant, KEY, NEAR, TTL, take};
 use super::daemon::Daemon;
+use super::locks::Backend;
 use super::report::Report;
 use super::skew;
 use super::store::{self, Resource};
@@ -134,7 +135,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
     );
     let mut runs = Vec::new();
     // Started once only to learn that it is there, and which version.
-    let has_redis = context.start(PeerName::Redis, &mut report).is_some();
+    let is_wanted = context.backends().contains(&Backend::Redis);
+    let has_redis = is_wanted && context.start(PeerName::Redis, &mut report).is_some();
     if has_redis {
         runs.extend([pause(false)?, pause(true)?, amnesia(false)?, amnesia(true)?]);
     }
