@@ -171,21 +171,21 @@ fn running(told: Story, ahead_s: i64) -> Result<Moved, String> {
     clock.set(ahead_s)?;
     let second = take_within(BLOCKED, || take(&server))?;
     server.kill()?;
-    let off_s = last_clock_s(&data)? - unix_s();
+    let off_s = clock_s(&data, false)? - unix_s();
     end(told, true, off_s, &Taken { grant, at }, second)
 }
 
-/// What the wall clock last showed to a server that is gone now, by its log. It looks every second, and writes down a clock that
-/// was set.
-fn last_clock_s(data: &Path) -> Result<i64, String> {
+/// What the wall clock showed to a server that is gone now, by its log: at its start, or when it last looked while it ran. The two are
+/// told apart since a server that finds its clock set back goes on from the latest time its log knows.
+fn clock_s(data: &Path, is_at_start: bool) -> Result<i64, String> {
     let mut last_ms = 0;
     let damage = server::wal::dump(data, &mut |entry| {
-        if let Entry::Record {
-            record: Record::Clock { unix_ms },
-            ..
-        } = entry
-        {
-            last_ms = *unix_ms;
+        if let Entry::Record { record, .. } = entry {
+            match record {
+                Record::Started { unix_ms, .. } if is_at_start => last_ms = *unix_ms,
+                Record::Clock { unix_ms } if !is_at_start => last_ms = *unix_ms,
+                _ => {}
+            }
         }
         Ok(())
     });
@@ -207,13 +207,14 @@ fn down(told: Story, name: &str, ahead_s: i64) -> Result<Moved, String> {
     clock.set(ahead_s)?;
     let server = Daemon::fencepost(name, &data, Some(&clock))?;
     let second = take_within(GRACE, || take(&server))?;
-    let first = Taken { grant, at };
-    let off_s = match (told, &second) {
+    server.kill()?;
+    let shown_s = match (told, &second) {
         // Nothing is on the disk, so the fence itself tells.
-        (Story::DownNone, Some(second)) => second.grant.fence as i64 / FENCES_PER_S - unix_s(),
-        _ => ahead_s,
+        (Story::DownNone, Some(second)) => second.grant.fence as i64 / FENCES_PER_S,
+        _ => clock_s(&data, true)?,
     };
-    end(told, true, off_s, &first, second)
+    let off_s = shown_s - unix_s();
+    end(told, true, off_s, &Taken { grant, at }, second)
 }
 
 impl Story {
@@ -334,11 +335,11 @@ fn judge(moved: &Moved) -> (&'static str, bool) {
         ),
         Story::DownFence => (
             "fencepost with its fences on disk does not: they rise, and nobody is granted a lock that is held",
-            is_rising && !seen.is_held_twice && seen.is_refused(),
+            moved.is_clock_moved(-HOUR_S) && is_rising && !seen.is_held_twice && seen.is_refused(),
         ),
         Story::DownLease => (
             "fencepost with its leases on disk takes a clock set forward while it is down for time that has passed, and grants twice; the fence rises, and the late write is refused",
-            is_rising && seen.is_held_twice && seen.is_refused(),
+            moved.is_clock_moved(HOUR_S) && is_rising && seen.is_held_twice && seen.is_refused(),
         ),
     }
 }
@@ -389,6 +390,7 @@ mod tests {
         assert!(judge(&moved(Story::DownNone, -HOUR_S, 30.0, back)).1);
         assert!(!judge(&moved(Story::DownNone, -HOUR_S, 30.0, on)).1);
         assert!(judge(&moved(Story::DownLease, HOUR_S, 30.0, on)).1);
+        assert!(!judge(&moved(Story::DownLease, 0, 30.0, on)).1, "not moved");
         assert!(!judge(&moved(Story::DownFence, -HOUR_S, 30.0, on)).1);
         assert!(judge(&moved(Story::DownFence, -HOUR_S, 4_000.0, on)).1);
     }
