@@ -113,6 +113,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
             "contenders",
             "cycles/s",
             "ceiling",
+            "one alone",
             "p50",
             "p99",
             "p99.9",
@@ -142,6 +143,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
                 number(row, "contenders").to_string(),
                 format!("{:.0}", number(row, "cycles_per_s")),
                 ceiling(row),
+                format!("{:.0}", number(row, "bound_cycles_per_s")),
                 ms(row, "p50_us"),
                 ms(row, "p99_us"),
                 ms(row, "p999_us"),
@@ -171,11 +173,13 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// 1 / (work + the way from one holder to the next), where it was measured. Who takes the lock again itself goes no such way.
+/// 1 / (work + the way from one holder's release to the next one's grant), by the median way of the same run. Who tries again goes
+/// no such way: the lock waits for somebody to wake up.
 fn ceiling(row: &Value) -> String {
-    match row["bound_cycles_per_s"].as_f64() {
-        Some(bound) if text(row, "waiting") == "in line" => format!("{bound:.0}"),
-        _ => "-".to_owned(),
+    let cycle_us = number(row, "handoff_p50_us") + number(row, "work_ms") * 1e3;
+    match text(row, "waiting") == "in line" && cycle_us > 0.0 {
+        true => format!("{:.0}", 1e6 / cycle_us),
+        false => "-".to_owned(),
     }
 }
 
@@ -281,6 +285,15 @@ mod tests {
         let best = best(&rows);
         let cycles: Vec<f64> = best.iter().map(|row| number(row, "cycles_per_s")).collect();
         assert_eq!(cycles, [3.0, 2.0, 0.5]);
+    }
+
+    #[test]
+    fn the_ceiling_is_counted_from_the_way_to_the_next_holder_and_the_work() {
+        let row = |waiting: &str, work_ms: f64| json!({ "waiting": waiting, "handoff_p50_us": 50.0, "work_ms": work_ms });
+        assert_eq!(ceiling(&row("in line", 0.0)), "20000");
+        assert_eq!(ceiling(&row("in line", 0.95)), "1000");
+        assert_eq!(ceiling(&row("retry 1 ms", 0.0)), "-");
+        assert_eq!(ceiling(&json!({ "waiting": "in line" })), "-");
     }
 
     #[test]
