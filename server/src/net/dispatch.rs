@@ -7,7 +7,7 @@ use crate::net::record::GrantTerms;
 use crate::net::{inspect, reply};
 use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Engine, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Engine, Key, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use protocol::{
     Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
@@ -318,15 +318,7 @@ impl Batch {
                 });
             }
             Outcome::Busy(limit) => {
-                let counter = match limit {
-                    Limit::Keys => &metrics.busy_keys,
-                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
-                    Limit::Waiters => &metrics.busy_waiters,
-                    Limit::SharedHolders => &metrics.busy_shared_holders,
-                    Limit::Sessions => &metrics.busy_sessions,
-                    Limit::Bytes => &metrics.busy_bytes,
-                };
-                counter.bump();
+                metrics.count_busy(limit);
                 reply::busy(limit).append(id, out);
             }
             Outcome::AtCeiling => {

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::host::{Mail, Waiter};
 use crate::net::record::GrantTerms;
 use engine::{
-    Acquire, Fence, Grant, Holder, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
+    Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Release, Renewal, Seat, Span,
     TTL_MS_MAX, Tick,
 };
 use parking_lot::MutexGuard;
@@ -578,15 +578,7 @@ impl<'a> Section<'a> {
         let metrics = self.core.metrics();
         match outcome {
             Outcome::Busy(limit) => {
-                let counter = match limit {
-                    Limit::Keys => &metrics.busy_keys,
-                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
-                    Limit::Waiters => &metrics.busy_waiters,
-                    Limit::SharedHolders => &metrics.busy_shared_holders,
-                    Limit::Sessions => &metrics.busy_sessions,
-                    Limit::Bytes => &metrics.busy_bytes,
-                };
-                counter.bump();
+                metrics.count_busy(*limit);
                 Refusal::Busy(*limit)
             }
             Outcome::AtCeiling => {

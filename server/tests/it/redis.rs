@@ -2,6 +2,7 @@
 //! command by command is tested in `tests/redis`, against Redis itself.
 
 use crate::common::{LONG_MS, Peer, start_with, until};
+use crate::durable::wreck;
 use crate::http::{free_port, get};
 use server::Server;
 use server::config::{Config, Durability};
@@ -9,7 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use tempfile::TempDir;
 
 /// A Redis client that knows nothing but how to say things and read answers, which it writes down as Redis's own client does.
 struct Redis<S: Read + Write> {
@@ -291,16 +291,6 @@ fn durable(directory: &Path, durability: Durability) -> Server {
     })
 }
 
-/// What a kill would leave at this moment.
-fn wreck(directory: &Path) -> TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    copy
-}
-
 /// Locks of every kind this port knows.
 fn take_some(redis: &mut Redis<TcpStream>) {
     assert_eq!(redis.say("SET timed token NX PX 600000"), "OK");
@@ -382,8 +372,8 @@ fn a_kill_takes_nothing_that_was_acknowledged_with_durability_lease() {
     let mut redis = Redis::connect(&server);
     take_some(&mut redis);
     let fence = redis.number("LOCK.FENCE timed");
-    let wreck = wreck(directory.path());
-    let after = durable(wreck.path(), Durability::Lease);
+    let left = wreck(directory.path());
+    let after = durable(left.path(), Durability::Lease);
     check_them(&mut Redis::connect(&after), fence);
 }
 
