@@ -24,10 +24,6 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many sockets are looked at between two looks at the timers.
 const EVENTS_MAX: usize = 256;
 
-/// How long the generator stays awake after the last answer. An idle core of a virtual machine takes longer to wake than an
-/// answer takes to come, and that time would be counted as the peer's, whoever the peer is.
-const AWAKE_NS: u64 = 50_000;
-
 /// Who decides what is sent when. Times are nanoseconds since the generator was made.
 pub(crate) trait Script<S: Speaker> {
     /// A lane's time has come: at the start, or when a timer that it set fires.
@@ -154,24 +150,13 @@ impl<S: Speaker> Generator<S> {
     /// Runs the script until `until`, or until it is done.
     pub(crate) fn run(&mut self, script: &mut impl Script<S>, until: u64) -> Result<(), String> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
-        let mut awake_until = 0;
         loop {
             let now = self.fire(script)?;
             if now >= until || script.is_done() {
                 return Ok(());
             }
-            if !events.is_empty() {
-                awake_until = now + AWAKE_NS;
-            } else if now < awake_until {
-                // Whoever else wants this core is probably the one we wait for.
-                rustix::thread::sched_yield();
-            }
             let next = self.timers.peek().map_or(until, |Reverse((at, _))| *at);
-            let sleep_ns = match now < awake_until {
-                true => 0,
-                false => next.min(until).saturating_sub(now),
-            };
-            let timeout = Duration::from_nanos(sleep_ns);
+            let timeout = Duration::from_nanos(next.min(until).saturating_sub(now));
             let timeout = Timespec::try_from(timeout).expect("a run is shorter than centuries");
             events.clear();
             match epoll::wait(

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use protocol::frame::{HEADER_BYTES, LENGTH_BYTES};
 use protocol::limits::{FRAME_BYTES_MAX, REQUEST_FRAME_BYTES_MAX};
-use protocol::{DecodeError, Direction, Frame, Push, Reply, Request, RequestId};
+use protocol::{Acquire, DecodeError, Direction, Frame, Push, Reply, Request, RequestId};
 
 /// The only frame in `bytes`.
 fn only_frame(bytes: &[u8], frame_bytes_max: u32) -> Frame<'_> {
