@@ -3,7 +3,6 @@
 mod blocking;
 mod command;
 mod compare;
-mod dialogues;
 mod differential;
 mod driver;
 mod hostile;
