@@ -13,12 +13,14 @@
 //! | `content.rs`    | what is kept for a key; `name.rs`: keys of sixteen databases                        |
 //! | `script/`       | scripts, recognised and not interpreted                                             |
 //! | `signals.rs`    | signal lists; `channels.rs`: who listens to what; `glob.rs`: patterns               |
+//! | `far.rs`        | ends beyond those that the engine counts                                            |
 //! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors                 |
 
 mod channels;
 mod client;
 mod command;
 mod content;
+mod far;
 mod glob;
 mod listener;
 mod name;

@@ -13,9 +13,10 @@ use super::signals::Signals;
 use crate::core::Core;
 use crate::host::{Mail, Waiter};
 use crate::net::record::GrantTerms;
+use crate::storage::unix_now_ms;
 use engine::{
-    Acquire, Fence, Grant, Holder, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
-    TTL_MS_MAX, Tick,
+    Acquire, Fence, Grant, Holder, Key, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat,
+    Span, TTL_MS_MAX, Tick,
 };
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -202,19 +203,27 @@ impl<'a> Section<'a> {
     /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
     pub(crate) fn pttl(&mut self, name: &Name<'_>) -> i64 {
         let now = self.now;
-        let until = match self.look(name) {
+        let (until, far_end) = match self.look(name) {
             Entry::Absent => return -2,
-            Entry::Text(held) | Entry::Hash(held) => held.until,
-            Entry::Foreign(holder) => holder.until,
-            Entry::List => match self.signals(name).until(name.bytes(), now) {
-                Some(until) => until,
-                None => return -2,
-            },
+            Entry::Text(held) | Entry::Hash(held) => {
+                let far_ends = &self.signals(name).far_ends;
+                (held.until, far_ends.get(name.bytes(), held.fence))
+            }
+            Entry::Foreign(holder) => (holder.until, None),
+            Entry::List => {
+                let signals = self.signals(name);
+                match signals.until(name.bytes(), now) {
+                    Some(until) => (until, signals.far_end(name.bytes(), now)),
+                    None => return -2,
+                }
+            }
         };
-        match until {
-            Tick::NEVER => -1,
-            until => i64::try_from(now.ms_until(until)).unwrap_or(i64::MAX),
-        }
+        let left_ms = match (until, far_end) {
+            (_, Some(unix_ms)) => unix_ms.saturating_sub(unix_now_ms()),
+            (Tick::NEVER, None) => return -1,
+            (until, None) => now.ms_until(until),
+        };
+        i64::try_from(left_ms).unwrap_or(i64::MAX)
     }
 
     // ---- changing
@@ -234,7 +243,9 @@ impl<'a> Section<'a> {
         let mut buffer = Vec::new();
         let request = exclusive(name, span, content.encode(&mut buffer));
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
-        self.granted(&request, outcome)
+        let grant = self.granted(&request, outcome)?;
+        self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+        Ok(grant)
     }
 
     /// As `add`, for one of several holders: taken as well if all who hold it do so together.
@@ -255,7 +266,9 @@ impl<'a> Section<'a> {
             ..exclusive(name, span, content.encode(&mut buffer))
         };
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
-        self.granted(&request, outcome)
+        let grant = self.granted(&request, outcome)?;
+        self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+        Ok(grant)
     }
 
     /// Stands in line for a lock. The grant, if it comes later, comes by mail.
@@ -296,7 +309,11 @@ impl<'a> Section<'a> {
             match engine.take_over(self.seat, &request, from, now) {
                 None => return Ok(None),
                 Some(Outcome::Held(_)) => std::thread::yield_now(),
-                Some(outcome) => return self.granted(&request, outcome),
+                Some(outcome) => {
+                    let grant = self.granted(&request, outcome)?;
+                    self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+                    return Ok(grant);
+                }
             }
         }
         Err(Refusal::AtCeiling)
@@ -370,6 +387,7 @@ impl<'a> Section<'a> {
                 let fence = fence.get();
                 self.core
                     .record_renewal(name.bytes(), fence, until, self.now);
+                self.keep_end(name, Fence::new(fence), expiry);
                 Ok(Some(until))
             }
             Renewal::NotHeld(_) => {
@@ -391,7 +409,9 @@ impl<'a> Section<'a> {
                     Expiry::Never => Tick::NEVER,
                     Expiry::Ms(ms) => now.plus_ms(ms),
                 };
-                Ok(self.signals(name).expire(name.bytes(), until, now))
+                let far_end = self.far_end(expiry);
+                let signals = self.signals(name);
+                Ok(signals.expire(name.bytes(), until, far_end, now))
             }
         }
     }
@@ -528,12 +548,49 @@ impl<'a> Section<'a> {
         Ok(self.span(expiry))
     }
 
-    /// As long as was asked for, and no longer than the settings allow.
-    pub(crate) fn span(&self, expiry: Expiry) -> Span {
-        let cap_ms = match self.core.shared.config.redis_max_ttl.as_millis() as u64 {
+    /// The longest that the settings and the engine allow.
+    fn cap_ms(&self) -> u64 {
+        match self.core.shared.config.redis_max_ttl.as_millis() as u64 {
             0 => TTL_MS_MAX,
             cap_ms => cap_ms.min(TTL_MS_MAX),
-        };
+        }
+    }
+
+    /// When what is set now ends, if that is further ahead than the engine counts.
+    fn far_end(&self, expiry: Expiry) -> Option<u64> {
+        match expiry {
+            Expiry::Ms(ms) if ms > TTL_MS_MAX && self.cap_ms() == TTL_MS_MAX => {
+                Some(unix_now_ms().saturating_add(ms))
+            }
+            _ => None,
+        }
+    }
+
+    /// Remembers when a lock ends that was granted or renewed under this fence, or that the engine knows.
+    fn keep_end(&mut self, name: &Name<'_>, fence: Option<Fence>, expiry: Expiry) {
+        let Some(fence) = fence else { return };
+        let far_end = self.far_end(expiry);
+        let (engine, now) = (&self.core.shared.engine, self.now);
+        let far_ends = &mut self.signals(name).far_ends;
+        match far_end {
+            None => far_ends.forget(name.bytes()),
+            Some(unix_ms) => {
+                if far_ends.is_sweep_due() {
+                    far_ends.sweep(|name, fence| {
+                        let state = Key::new(name).ok().and_then(|key| engine.query(key, now));
+                        state.is_some_and(|state| {
+                            state.holders.iter().any(|holder| holder.fence == fence)
+                        })
+                    });
+                }
+                far_ends.set(name.bytes(), fence, unix_ms);
+            }
+        }
+    }
+
+    /// As long as was asked for, and no longer than the settings allow.
+    pub(crate) fn span(&self, expiry: Expiry) -> Span {
+        let cap_ms = self.cap_ms();
         match expiry {
             Expiry::Ms(ms) => Span::Ms(ms.clamp(1, cap_ms)),
             Expiry::Never if cap_ms < TTL_MS_MAX => Span::Ms(cap_ms),
