@@ -3,6 +3,7 @@
 //!
 //! One such table stands in each stripe of the keyspace, behind the stripe's mutex.
 
+use super::far::FarEnds;
 use super::refusal::Refusal;
 use crate::host::ConnectionId;
 use engine::Tick;
@@ -29,11 +30,15 @@ pub(crate) struct Signals {
     /// Rises with every change, for `WATCH`.
     changes: u64,
     sweep_at: usize,
+    /// When the locks of this stripe end, where the engine does not know.
+    pub(crate) far_ends: FarEnds,
 }
 
 struct List {
     elements: VecDeque<Box<[u8]>>,
     until: Tick,
+    /// When it ends if that is further ahead than ticks are counted.
+    far_end_unix_ms: Option<u64>,
     /// Of the latest change.
     change: u64,
 }
@@ -55,6 +60,11 @@ impl Signals {
     /// When a list ends; [`Tick::NEVER`] unless somebody said so.
     pub(crate) fn until(&self, name: &[u8], now: Tick) -> Option<Tick> {
         self.list(name, now).map(|list| list.until)
+    }
+
+    /// When a list ends, if that is further ahead than [`Self::until`] can say.
+    pub(crate) fn far_end(&self, name: &[u8], now: Tick) -> Option<u64> {
+        self.list(name, now).and_then(|list| list.far_end_unix_ms)
     }
 
     /// A number that differs after every change of this list, and is zero for one that is not there.
@@ -88,6 +98,7 @@ impl Signals {
             let list = List {
                 elements: VecDeque::new(),
                 until: Tick::NEVER,
+                far_end_unix_ms: None,
                 change: 0,
             };
             self.lists.insert(name.into(), list);
@@ -138,13 +149,20 @@ impl Signals {
     }
 
     /// Sets when a list ends. `false`: there is none.
-    pub(crate) fn expire(&mut self, name: &[u8], until: Tick, now: Tick) -> bool {
+    pub(crate) fn expire(
+        &mut self,
+        name: &[u8],
+        until: Tick,
+        far_end_unix_ms: Option<u64>,
+        now: Tick,
+    ) -> bool {
         if !self.exists(name, now) {
             return false;
         }
         self.changes += 1;
         if let Some(list) = self.lists.get_mut(name) {
             list.until = until;
+            list.far_end_unix_ms = far_end_unix_ms;
             list.change = self.changes;
         }
         true
@@ -210,7 +228,7 @@ mod tests {
         let mut signals = Signals::default();
         assert_eq!(signals.push(b"s", &[b"1", b"2"], at(0)), Ok(2));
         assert_eq!(signals.pop(b"s", at(0)).as_deref(), Some(&b"2"[..]));
-        assert!(signals.expire(b"s", at(5), at(0)));
+        assert!(signals.expire(b"s", at(5), None, at(0)));
         assert!(signals.exists(b"s", at(4)));
         assert!(!signals.exists(b"s", at(5)));
         assert_eq!(
@@ -238,7 +256,7 @@ mod tests {
             assert!(signals.push(&number.to_le_bytes(), &[b"x"], at(0)).is_ok());
         }
         assert!(signals.push(b"one more", &[b"x"], at(0)).is_err());
-        assert!(signals.expire(b"s", at(1), at(0)));
+        assert!(signals.expire(b"s", at(1), None, at(0)));
         signals.sweep_at = 0;
         assert!(
             signals.push(b"one more", &[b"x"], at(1)).is_ok(),

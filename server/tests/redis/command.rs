@@ -94,7 +94,7 @@ fn value() -> impl Strategy<Value = Arg> + Clone {
 
 /// Some times to live in seconds: each far from the others, so that a slow test cannot take one for the other. The last is
 /// the longest that redlock's own tests ask for.
-const TTLS: [i64; 4] = [200, 400, 1_000, 172_800];
+const TTLS: [i64; 5] = [200, 400, 1_000, 172_800, 2_702_159_776_422];
 
 fn seconds() -> impl Strategy<Value = Arg> + Clone {
     prop_oneof![
@@ -265,7 +265,7 @@ fn expiry() -> BoxedStrategy<Command> {
         of([named("EXPIREAT"), key().boxed(), unix_seconds().boxed()]),
         of([named("PEXPIREAT"), key().boxed(), unix_millis().boxed()]),
     ];
-    let option = word(&["NX", "XX", "GT", "lt", "FOO"]);
+    let option = word(&["NX", "XX", "FOO"]);
     let options = prop_oneof![
         3 => Just(Vec::new()),
         2 => vec(option, 1..3),
@@ -274,9 +274,17 @@ fn expiry() -> BoxedStrategy<Command> {
         command.extend(options);
         command
     });
+    // Compared with what is left of another time: no two of them are the same, or the clock would decide.
+    let options = vec(word(&["GT", "lt", "XX", "NX"]), 1..3);
+    let compared = (key(), 0..1_000_000_i64, options).prop_map(|(key, step, options)| {
+        let ttl = Arg::text(&(300 + step * 100).to_string());
+        let mut command = vec![Arg::text("EXPIRE"), key, ttl];
+        command.extend(options);
+        command
+    });
     let names = ["TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME", "PERSIST"];
     let ask = of([word(&names), key().boxed()]);
-    prop_oneof![set, ask].boxed()
+    prop_oneof![4 => set, 1 => compared, 5 => ask].boxed()
 }
 
 fn lists() -> BoxedStrategy<Command> {

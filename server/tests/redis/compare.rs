@@ -18,14 +18,17 @@ struct Meant {
 /// All of them.
 const MEANT: &[Meant] = &[
     Meant {
-        reason: "an error quotes what it can show: Redis stops at a zero byte, we replace what is no UTF-8",
+        reason: "an error quotes what it can show: Redis stops at a zero byte, we replace what is no UTF-8, and stop at 128",
         is_it: |command, redis, ours| {
             let is_odd = |arg: &Arg| match arg {
-                Arg::Bytes(bytes) => bytes.contains(&0) || std::str::from_utf8(bytes).is_err(),
+                Arg::Bytes(bytes) => {
+                    bytes.contains(&0) || std::str::from_utf8(bytes).is_err() || bytes.len() > 128
+                }
                 _ => false,
             };
-            let quote = "ERR unknown command '";
-            command.iter().any(is_odd) && begins(redis, quote) && begins(ours, quote)
+            let quotes = ["ERR unknown command '", "ERR Unsupported option "];
+            let both = |quote: &&str| begins(redis, quote) && begins(ours, quote);
+            command.iter().any(is_odd) && quotes.iter().any(both)
         },
     },
     Meant {

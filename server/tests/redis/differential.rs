@@ -7,7 +7,7 @@
 use crate::command::{Command, Step, steps, to_bytes};
 use crate::compare::{NOT_IN_TRANSACTIONS, difference, name};
 use crate::peer::{Address, PATIENCE, Peer};
-use crate::reply::{Reply, ok, simple};
+use crate::reply::{Reply, error, ok, simple};
 use crate::scripts::{Call, settle};
 use crate::servers::{Fencepost, Redis};
 use proptest::prelude::*;
@@ -49,6 +49,10 @@ pub(crate) struct Pair {
     ours: [Peer; 2],
     /// The transaction that a connection has begun.
     queued: [Option<Vec<Command>>; 2],
+    /// Whether somebody may watch keys.
+    is_watching: bool,
+    /// The two may no longer hold the same, and nothing can be done about it.
+    is_over: bool,
 }
 
 impl Pair {
@@ -63,10 +67,15 @@ impl Pair {
             redis: both(redis),
             ours: both(ours),
             queued: [None, None],
+            is_watching: false,
+            is_over: false,
         }
     }
 
     fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        if self.is_over {
+            return Ok(());
+        }
         match step {
             Step::Send {
                 connection,
@@ -90,14 +99,25 @@ impl Pair {
         if let Some(difference) = difference(command, carried_out, &redis, &ours) {
             return Err(TestCaseError::fail(difference));
         }
+        let has_failed = match &redis {
+            Reply::Array(replies) if name(command) == "exec" => carried_out
+                .iter()
+                .zip(replies)
+                .any(|(command, reply)| has_stopped(command, reply)),
+            _ => false,
+        };
         match (&*name(command), &redis) {
             ("multi", reply) if *reply == ok() => *queued = Some(Vec::new()),
             ("exec", _) => *queued = None,
             ("discard", reply) if *reply == ok() => *queued = None,
+            ("watch", _) => self.is_watching = true,
             (_, reply) if *reply == simple("QUEUED") => {
                 queued.get_or_insert_default().push(command.clone());
             }
             _ => {}
+        }
+        if has_failed {
+            self.start_over(connection);
         }
         Ok(())
     }
@@ -115,10 +135,22 @@ impl Pair {
         }
         match queued {
             Some(queued) => queued.push(command),
+            None if has_stopped(&command, &answers[0]) => self.start_over(connection),
             None if call.is_brief() => settle(redis, ours),
             None => {}
         }
         Ok(())
+    }
+
+    /// A script has failed: in Redis what it had done until then remains, here nothing of it is done. Both begin again.
+    fn start_over(&mut self, connection: usize) {
+        if self.is_watching {
+            self.is_over = true;
+            return;
+        }
+        for peer in [&mut self.redis[connection], &mut self.ours[connection]] {
+            assert_eq!(peer.say("FLUSHALL"), ok());
+        }
     }
 
     fn scan(&mut self, connection: usize) -> Result<(), TestCaseError> {
@@ -172,4 +204,10 @@ fn scan(peer: &mut Peer) -> BTreeSet<Vec<u8>> {
         cursor.clone_from(next);
     }
     panic!("a scan does not end");
+}
+
+/// Whether this is the error of a script that could not go on.
+fn has_stopped(command: &Command, reply: &Reply) -> bool {
+    // The word that one library's scripts return on purpose.
+    name(command) == "evalsha" && reply.is_error() && *reply != error("ERR ERROR")
 }

@@ -61,7 +61,7 @@ pub(super) fn pttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 
 pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => (left_ms + 500) / 1_000,
+        left_ms @ 0.. => left_ms.saturating_add(500) / 1_000,
         none => none,
     });
     Ok(())
@@ -69,7 +69,7 @@ pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
 
 pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => (left_ms + unix_now_ms() as i64 + 500) / 1_000,
+        left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64 + 500) / 1_000,
         none => none,
     });
     Ok(())
@@ -77,7 +77,7 @@ pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Resul
 
 pub(super) fn pexpiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => left_ms + unix_now_ms() as i64,
+        left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64),
         none => none,
     });
     Ok(())

@@ -5,7 +5,6 @@ use super::{Call, is};
 use crate::redis::content::Content;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held};
-use engine::Tick;
 use protocol::resp::Writer;
 
 /// When to set at all.
@@ -121,7 +120,7 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
         (false, _) => None,
     };
     let expiry = match options.time {
-        Time::Keep => kept(&entry, call),
+        Time::Keep => kept(call),
         _ => expiry,
     };
     let is_set = match (options.condition, entry) {
@@ -188,17 +187,9 @@ fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
 }
 
 /// What is left of the time of what is there.
-fn kept(entry: &Entry, call: &mut Call<'_, '_>) -> Expiry {
-    let until = match entry {
-        Entry::Text(held) | Entry::Hash(held) => held.until,
-        Entry::Foreign(holder) => holder.until,
-        Entry::Absent | Entry::List => match call.section.pttl(call.name()) {
-            left_ms @ 0.. => return Expiry::Ms(left_ms as u64),
-            _ => Tick::NEVER,
-        },
-    };
-    match until {
-        Tick::NEVER => Expiry::Never,
-        until => Expiry::Ms(call.section.now.ms_until(until).max(1)),
+fn kept(call: &mut Call<'_, '_>) -> Expiry {
+    match call.section.pttl(call.name()) {
+        left_ms @ 0.. => Expiry::Ms(left_ms.max(1) as u64),
+        _ => Expiry::Never,
     }
 }
