@@ -352,10 +352,10 @@ impl<H: Host> Engine<H> {
         fence: Fence,
         now: Tick,
     ) -> Option<u64> {
-        let last = seat.held.last().filter(|last| last.is_under(fence))?;
+        let last = seat.last().filter(|last| last.is_under(fence))?;
         let shard = &self.shards[last.cell().shard()];
         let held_ms = shard.give_back_cell(last.cell().slot(), key, fence, seat.session(), now)?;
-        seat.held.pop();
+        seat.forget(last);
         Some(held_ms)
     }
 

@@ -2,7 +2,7 @@
 //! meant to differ, [`crate::compare`] says so and why.
 //!
 //! A sequence that fails is shortened by sending shorter ones; what is left is printed, and the seed of it kept beside this file.
-//! `PROPTEST_CASES` sets how many sequences are tried.
+//! The sequences are the same every time; `PROPTEST_RNG_SEED` chooses others, `PROPTEST_CASES` how many are tried.
 
 use crate::command::{Command, Step, steps, to_bytes};
 use crate::compare::{NOT_IN_TRANSACTIONS, difference, name};
@@ -11,11 +11,14 @@ use crate::reply::{Reply, error, ok, simple};
 use crate::scripts::{Call, settle};
 use crate::servers::{Fencepost, Redis};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const SEQUENCES: u32 = 300;
+
+/// A change is to be judged by what it does, and not by what the dice say that day.
+const SEED: u64 = 7400;
 
 /// More pages than any server needs for a handful of keys.
 const PAGES_MAX: usize = 10_000;
@@ -28,6 +31,10 @@ fn random_commands_are_answered_as_by_redis() {
         source_file: Some(file!()),
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("seeds"))),
         max_shrink_iters: 3_000,
+        rng_seed: match Config::default().rng_seed {
+            RngSeed::Random => RngSeed::Fixed(SEED),
+            given => given,
+        },
         ..Config::with_cases(Config::default().cases.max(SEQUENCES))
     };
     let mut runner = TestRunner::new(config);
