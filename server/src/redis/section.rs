@@ -45,6 +45,8 @@ pub(crate) enum Entry {
     Hash(Held),
     /// A signal list.
     List,
+    /// A set: no lock, and no more than that.
+    Set,
     /// A lock of a native client's. To Redis it is a string that equals no token.
     Foreign(Box<Holder>),
 }
@@ -144,6 +146,7 @@ impl<'a> Section<'a> {
                     }
                 }
             }
+            None if self.signals(name).is_set(name.bytes(), now) => Entry::Set,
             None if self.signals(name).exists(name.bytes(), now) => Entry::List,
             None => Entry::Absent,
         }
@@ -164,7 +167,7 @@ impl<'a> Section<'a> {
             Entry::Absent => Ok(None),
             Entry::Text(held) => Ok(Some(held.value)),
             Entry::Foreign(holder) => Ok(Some(self.foreign_value(&holder))),
-            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
         }
     }
 
@@ -184,7 +187,7 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
             Entry::Absent | Entry::Foreign(_) => Ok(None),
-            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
         }
     }
 
@@ -197,7 +200,9 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
             Entry::Absent => Ok(None),
-            Entry::Text(_) | Entry::Foreign(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Text(_) | Entry::Foreign(_) | Entry::List | Entry::Set => {
+                Err(Refusal::WrongType)
+            }
         }
     }
 
@@ -211,7 +216,7 @@ impl<'a> Section<'a> {
                 (held.until, far_ends.get(name.bytes(), held.fence))
             }
             Entry::Foreign(holder) => (holder.until, None),
-            Entry::List => {
+            Entry::List | Entry::Set => {
                 let signals = self.signals(name);
                 match signals.until(name.bytes(), now) {
                     Some(until) => (until, signals.far_end(name.bytes(), now)),
@@ -396,7 +401,7 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Absent | Entry::Foreign(_) => Ok(false),
             Entry::Text(held) | Entry::Hash(held) => self.renew(name, &held, expiry),
-            Entry::List => {
+            Entry::List | Entry::Set => {
                 let until = match expiry {
                     Expiry::Never => Tick::NEVER,
                     Expiry::Ms(ms) => now.plus_ms(ms),
@@ -504,6 +509,19 @@ impl<'a> Section<'a> {
         Ok(length)
     }
 
+    /// Puts members in a set. How many of them were not there.
+    pub(crate) fn add_members(
+        &mut self,
+        name: &Name<'_>,
+        members: &[&[u8]],
+    ) -> Result<usize, Refusal> {
+        if !matches!(self.look(name), Entry::Absent | Entry::Set) {
+            return Err(Refusal::WrongType);
+        }
+        let now = self.now;
+        self.signals(name).add_members(name.bytes(), members, now)
+    }
+
     /// Has the first in line look whether there is something for it.
     pub(crate) fn wake_first(&mut self, name: &Name<'_>) {
         if let Some(connection) = self.signals(name).first_waiting(name.bytes()) {
@@ -516,7 +534,7 @@ impl<'a> Section<'a> {
 
     /// Whether somebody holds a lock at this key.
     fn is_locked(&mut self, name: &Name<'_>) -> bool {
-        !matches!(self.look(name), Entry::Absent | Entry::List)
+        !matches!(self.look(name), Entry::Absent | Entry::List | Entry::Set)
     }
 }
 

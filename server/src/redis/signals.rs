@@ -41,6 +41,8 @@ struct List {
     far_end_unix_ms: Option<u64>,
     /// Of the latest change.
     change: u64,
+    /// Whether it is a set, whose elements are in no order and there once.
+    is_set: bool,
 }
 
 impl Signals {
@@ -51,6 +53,10 @@ impl Signals {
     /// Whether there is a list of this name. A list has elements.
     pub(crate) fn exists(&self, name: &[u8], now: Tick) -> bool {
         !self.lists.is_empty() && self.list(name, now).is_some()
+    }
+
+    pub(crate) fn is_set(&self, name: &[u8], now: Tick) -> bool {
+        !self.lists.is_empty() && self.list(name, now).is_some_and(|list| list.is_set)
     }
 
     pub(crate) fn len(&self, name: &[u8], now: Tick) -> usize {
@@ -100,6 +106,7 @@ impl Signals {
                 until: Tick::NEVER,
                 far_end_unix_ms: None,
                 change: 0,
+                is_set: false,
             };
             self.lists.insert(name.into(), list);
         }
@@ -113,6 +120,33 @@ impl Signals {
             list.elements.push_front((*element).into());
         }
         Ok(list.elements.len())
+    }
+
+    /// Puts members in a set, which is made if there is nothing. Returns how many were not there.
+    pub(crate) fn add_members(
+        &mut self,
+        name: &[u8],
+        members: &[&[u8]],
+        now: Tick,
+    ) -> Result<usize, Refusal> {
+        let list = self.list(name, now);
+        let there = |member: &&[u8]| {
+            list.is_some_and(|list| list.elements.iter().any(|element| **element == **member))
+        };
+        let mut new: Vec<&[u8]> = members
+            .iter()
+            .filter(|member| !there(member))
+            .copied()
+            .collect();
+        new.sort_unstable();
+        new.dedup();
+        if !new.is_empty() {
+            self.push(name, &new, now)?;
+            if let Some(set) = self.lists.get_mut(name) {
+                set.is_set = true;
+            }
+        }
+        Ok(new.len())
     }
 
     fn make_room(&mut self, now: Tick) -> Result<(), Refusal> {
@@ -130,7 +164,7 @@ impl Signals {
 
     /// Takes the first element of a list; the list goes with the last.
     pub(crate) fn pop(&mut self, name: &[u8], now: Tick) -> Option<Box<[u8]>> {
-        if !self.exists(name, now) {
+        if !self.exists(name, now) || self.is_set(name, now) {
             return None;
         }
         self.changes += 1;
@@ -239,6 +273,19 @@ mod tests {
         assert_eq!(signals.pop(b"s", at(6)).as_deref(), Some(&b"3"[..]));
         assert!(!signals.exists(b"s", at(6)));
         assert_eq!(signals.pop(b"s", at(6)), None);
+    }
+
+    #[test]
+    fn a_set_has_each_member_once_and_is_no_list() {
+        let mut signals = Signals::default();
+        assert_eq!(signals.add_members(b"s", &[b"1", b"2", b"1"], at(0)), Ok(2));
+        assert_eq!(signals.add_members(b"s", &[b"2", b"3"], at(0)), Ok(1));
+        assert_eq!(signals.add_members(b"s", &[b"3"], at(0)), Ok(0));
+        assert!(signals.is_set(b"s", at(0)));
+        assert_eq!(signals.pop(b"s", at(0)), None);
+        assert!(signals.remove(b"s", at(0)));
+        assert_eq!(signals.push(b"s", &[b"1"], at(0)), Ok(1));
+        assert!(!signals.is_set(b"s", at(0)));
     }
 
     #[test]

@@ -289,8 +289,9 @@ fn expiry() -> BoxedStrategy<Command> {
 
 fn lists() -> BoxedStrategy<Command> {
     let (key, value) = (key().boxed(), value().boxed());
-    let push = (key.clone(), vec(value.clone(), 1..4)).prop_map(|(key, values)| {
-        let mut command = vec![Arg::text("LPUSH"), key];
+    let name = prop_oneof![5 => named("LPUSH"), 1 => named("SADD")];
+    let push = (name, key.clone(), vec(value.clone(), 1..4)).prop_map(|(name, key, values)| {
+        let mut command = vec![name, key];
         command.extend(values);
         command
     });

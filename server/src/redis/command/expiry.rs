@@ -175,7 +175,7 @@ pub(super) fn persist(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     let name = call.name();
     let has_end = match call.section.look(name) {
         Entry::Text(held) | Entry::Hash(held) => held.until != Tick::NEVER,
-        Entry::List => call.section.pttl(name) >= 0,
+        Entry::List | Entry::Set => call.section.pttl(name) >= 0,
         Entry::Absent | Entry::Foreign(_) => false,
     };
     let is_set = has_end && call.section.expire(name, Expiry::Never)?;

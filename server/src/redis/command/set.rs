@@ -115,7 +115,7 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     }
     let entry = call.section.look(name);
     let old = match (options.wants_old, &entry) {
-        (true, Entry::Hash(_) | Entry::List) => return Err(Refusal::WrongType),
+        (true, Entry::Hash(_) | Entry::List | Entry::Set) => return Err(Refusal::WrongType),
         (true, _) => call.section.value(name)?,
         (false, _) => None,
     };
@@ -134,7 +134,10 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
             call.section.overwrite(name, &content, expiry)?;
             true
         }
-        (Condition::IfEqual(_) | Condition::IfDifferent(_), Entry::Hash(_) | Entry::List) => {
+        (
+            Condition::IfEqual(_) | Condition::IfDifferent(_),
+            Entry::Hash(_) | Entry::List | Entry::Set,
+        ) => {
             return Err(Refusal::WrongType);
         }
         (Condition::IfEqual(expected), Entry::Text(held)) if *held.value == *expected => {

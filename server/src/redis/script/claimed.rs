@@ -137,7 +137,7 @@ fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Resul
             set_value(section, name, &held, value, expiry)
         }
         Entry::Text(_) | Entry::Foreign(_) | Entry::Absent => Ok(false),
-        Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+        Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
     }
 }
 

@@ -222,7 +222,7 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
                 Entry::Text(held) => prefix.is_shared(&held.value, value),
                 Entry::Absent => prefix.is_shared(b"", value),
                 Entry::Foreign(_) => false,
-                Entry::Hash(_) | Entry::List => return Err(Refusal::WrongType),
+                Entry::Hash(_) | Entry::List | Entry::Set => return Err(Refusal::WrongType),
             };
             if !is_own {
                 return Ok(false);
