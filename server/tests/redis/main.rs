@@ -3,6 +3,7 @@
 mod blocking;
 mod command;
 mod compare;
+mod dialogues;
 mod differential;
 mod driver;
 mod hostile;
