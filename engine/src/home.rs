@@ -150,7 +150,11 @@ impl<H: Host> Shard<H> {
             None => {
                 let idle_ms = self.common.limits.idle_ms;
                 let idle_until = lease.deadline().plus_ms(idle_ms);
-                if idle_until > now {
+                if lease.deadline() > now {
+                    // Not at the end of the idle time yet: whoever takes the key meanwhile, for as long as it was taken
+                    // before, would have to ask for an earlier look.
+                    lease.deadline()
+                } else if idle_until > now {
                     idle_until
                 } else if self.table.evict(slot, &self.bounds, &self.pin()) {
                     return;

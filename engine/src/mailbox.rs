@@ -2,7 +2,8 @@
 //!
 //! Any thread posts; one thread takes. The flag `signalled` says that the taker has been woken and has not begun to take
 //! yet, so only the first message of a batch costs a wake-up. The taker lowers the flag *before* it takes: whatever was
-//! posted earlier it finds, and whoever posts later sees the flag down and wakes it again.
+//! posted earlier it finds, and whoever posts later sees the flag down and wakes it again. A taker that is awake anyway raises
+//! the flag itself and looks into the box as often as it likes; for going to sleep the same rule holds.
 //!
 //! Two kinds of post. `post` always succeeds: it is for messages that are bounded elsewhere (a grant: there are never more
 //! than waiters). `try_post` refuses when the box holds `message_max`: it is for messages that may be dropped.
@@ -62,6 +63,13 @@ impl<T> Mailbox<T> {
             return Err(MailboxFull(message));
         }
         Ok(self.post(message))
+    }
+
+    /// Raises the flag for a taker that looks by itself for a while: meanwhile nobody need wake it. Before it goes to sleep it
+    /// begins to take, as ever. Called by the one taker.
+    pub fn attend(&self) {
+        // A read-modify-write, so that it does not come between what others posted and the `begin` that finds it.
+        self.signalled.swap(1, Ordering::AcqRel);
     }
 
     /// Begins to take: from here on a new message wakes the taker again. Called by the one taker, before `take`.

@@ -2,12 +2,15 @@
 //! session costs no more than what it holds.
 //!
 //! A seat belongs to one thread and is not synchronised; a session that works on several cores has a seat on each. The
-//! list costs five bytes a lock. A release through the same seat that comes last-in first-out takes its entry off at
-//! once; other entries go stale and are swept a few at a time, so that the list stays within a small multiple (four) of what is live.
+//! list costs five bytes a lock. The latest grants stand in a line of their own: a release that comes last-in first-out, or in
+//! the order of the grants as those of a pipelining client do, takes its entry off at once and looks at no cell. What leaves
+//! that line at its old end goes to the list. Entries there go stale and are swept a few at a time, so that the list stays
+//! within a small multiple (four) of what is live.
 
 use crate::fence::Fence;
 use crate::session::SessionId;
 use crate::slab::SLOT_MAX;
+use std::collections::VecDeque;
 
 /// A cell of any shard: `shard:8 | slot:24`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +77,8 @@ pub struct Ticket {
 /// One thread's share of a session: what it took through this thread. See the module.
 pub struct Seat {
     session: SessionId,
+    /// The latest grants, oldest first.
+    recent: VecDeque<Taken>,
     pub(crate) held: TakenList,
     pub(crate) waits: Vec<Ticket>,
     /// The next entry a sweep looks at; a sweep is on while it lies below `sweep_end`.
@@ -86,6 +91,10 @@ pub struct Seat {
 
 /// Lists shorter than this are not worth sweeping.
 pub(crate) const SWEEP_MIN: usize = 64;
+/// How many grants are recent: more than a client has under way on one connection.
+pub(crate) const RECENT_MAX: usize = 512;
+/// How far from the oldest of them a release looks for its grant.
+const RECENT_LOOKED_AT: usize = 4;
 /// How many old entries each new one looks at while a sweep is on.
 const SWEEP_PER_PUSH: usize = 4;
 
@@ -94,6 +103,7 @@ impl Seat {
     pub fn new(session: SessionId) -> Self {
         Seat {
             session,
+            recent: VecDeque::new(),
             held: TakenList::default(),
             waits: Vec::new(),
             sweep_hand: 0,
@@ -111,18 +121,53 @@ impl Seat {
     /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
     #[inline]
     pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
-        self.held.push(taken);
+        self.recent.push_back(taken);
+        if self.recent.len() > RECENT_MAX {
+            self.retire(is_held);
+        }
+    }
+
+    /// Moves the oldest of the latest grants to the list.
+    fn retire(&mut self, is_held: impl Fn(Taken) -> bool) {
+        let Some(oldest) = self.recent.pop_front() else {
+            return;
+        };
+        self.held.push(oldest);
         if self.held.len() >= self.sweep_at || self.sweep_hand < self.sweep_end {
             self.sweep(is_held);
         }
     }
 
-    /// Forgets a grant that was just released, if it was the last one taken.
+    /// Forgets a grant that was just released, if it is the latest one, or one of the oldest among the latest.
     #[inline]
-    pub(crate) fn forget_last(&mut self, taken: Taken) {
-        if self.held.last() == Some(taken) {
+    pub(crate) fn forget(&mut self, taken: Taken) {
+        if self.recent.back() == Some(&taken) {
+            self.recent.pop_back();
+            return;
+        }
+        let mut oldest = self.recent.iter().take(RECENT_LOOKED_AT);
+        if let Some(position) = oldest.position(|old| *old == taken) {
+            // Moves no more than those in front of it.
+            self.recent.remove(position);
+        } else if self.held.last() == Some(taken) {
             self.held.pop();
         }
+    }
+
+    /// The latest grant that is remembered.
+    pub(crate) fn last(&self) -> Option<Taken> {
+        self.recent.back().copied().or_else(|| self.held.last())
+    }
+
+    /// Takes one of all that are remembered.
+    pub(crate) fn pop(&mut self) -> Option<Taken> {
+        self.recent.pop_back().or_else(|| self.held.pop())
+    }
+
+    /// How many entries there are.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn remembered(&self) -> usize {
+        self.recent.len() + self.held.len()
     }
 
     #[cold]
@@ -266,15 +311,41 @@ mod tests {
                 live.contains(&kept) || kept == slot
             });
         }
-        let kept: HashSet<u32> = (0..seat.held.len())
-            .map(|position| seat.held.get(position).cell().slot())
+        let kept: HashSet<u32> = std::iter::from_fn(|| seat.pop())
+            .map(|taken| taken.cell().slot())
             .collect();
         assert!(live.is_subset(&kept), "a live entry was lost");
         assert!(
-            kept.len() < 4 * live.len() + 2 * SWEEP_MIN,
+            kept.len() < 4 * live.len() + 2 * SWEEP_MIN + RECENT_MAX,
             "{} entries kept for {} live ones",
             kept.len(),
             live.len()
         );
+    }
+
+    #[test]
+    fn what_is_given_back_in_order_or_last_first_is_forgotten_without_a_sweep() {
+        let mut seat = Seat::new(session());
+        let never = |_| -> bool { panic!("nothing is old enough to be looked at") };
+        for slot in 1..=100 {
+            seat.remember(taken(0, slot), never);
+        }
+        for slot in 101..=10_000 {
+            seat.remember(taken(0, slot), never);
+            seat.forget(taken(0, slot - 100));
+        }
+        assert_eq!(seat.remembered(), 100);
+        // One is kept for long; the others pass it by.
+        for slot in 10_001..=10_400 {
+            seat.remember(taken(0, slot), never);
+            seat.forget(taken(0, slot - 99));
+        }
+        seat.forget(taken(0, 10_400));
+        assert_eq!(seat.last(), Some(taken(0, 10_399)));
+        let rest: Vec<u32> = std::iter::from_fn(|| seat.pop())
+            .map(|taken| taken.cell().slot())
+            .collect();
+        let expected: Vec<u32> = (10_302..=10_399).rev().chain([9_901]).collect();
+        assert_eq!(rest, expected);
     }
 }

@@ -146,7 +146,8 @@ impl<H: Host> Shard<H> {
         line.record
             .get_or_insert_with(|| Record {
                 mode,
-                holders: Vec::new(),
+                // Most records have one holder, and a list that grows by itself begins with room for four.
+                holders: Vec::with_capacity(1),
             })
             .holders
             .push(holder);

@@ -27,6 +27,44 @@ fn post_against_take() {
     );
 }
 
+/// Two messages are posted while the taker looks by itself, and then goes to sleep.
+fn post_against_attend() {
+    let mailbox = Arc::new(Mailbox::new(4));
+    let posters = [1, 2].map(|message| {
+        let mailbox = mailbox.clone();
+        thread::spawn(move || mailbox.post(message))
+    });
+    mailbox.attend();
+    let mut taken = Vec::from_iter(mailbox.take());
+    mailbox.begin();
+    while let Some(message) = mailbox.take() {
+        taken.push(message);
+    }
+    let is_woken = posters
+        .map(|poster| poster.join().unwrap())
+        .contains(&Posted::Wake);
+    if is_woken {
+        mailbox.begin();
+        while let Some(message) = mailbox.take() {
+            taken.push(message);
+        }
+    }
+
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2], "the taker sleeps on its mail");
+}
+
+#[test]
+fn a_taker_that_looks_by_itself_goes_to_sleep_with_an_empty_box_or_is_woken() {
+    check(post_against_attend);
+}
+
+#[test]
+#[should_panic(expected = "the taker sleeps")]
+fn an_attending_taker_that_lowers_its_flag_last_is_caught() {
+    check_broken(Fault::MailboxLowersFlagLast, post_against_attend);
+}
+
 #[test]
 fn a_message_is_taken_or_wakes_the_taker() {
     check(post_against_take);

@@ -252,18 +252,27 @@ impl Builder {
     /// fence lives on in floors, of which there is a fixed number and which keys share: a key that is not remembered is
     /// refused unless it comes with a fence above its floor. So nothing gets through that would have been refused before.
     ///
+    /// # What that costs
+    ///
     /// The price is paid by keys that are new, or forgotten, and come with a fence not above the one that an unrelated
     /// forgotten key left behind ([`Stale::is_floor`](crate::Stale::is_floor)): they are refused until the lock server counts
-    /// past it. That happens to 4 in 10 000 of them when 10 000 keys have been forgotten, to 4 in 10 after 100 000, and then
-    /// to nearly all. How much it hurts depends on the lock server. Where fences rise over all keys together, as etcd's
-    /// revisions do, new keys lie above old floors, and it hardly ever happens. Where every key counts for itself, and most
-    /// keys are used once and never again, it does: then refuse new keys, or keep the fence with the data (`postgres.rs`).
+    /// past it, though their holder does hold the lock. How often depends on how the lock server counts:
+    ///
+    /// | fences come from | new keys that are refused | so |
+    /// |---|---|---|
+    /// | Fencepost | none, or up to 1 in 1000 where busy keys fall silent: it forgets idle keys too, after ten seconds, and new ones start above them | forget |
+    /// | one counter for all keys, as etcd's revisions | none: a new key lies above everything before it | forget |
+    /// | a counter per key that begins at 1, as `INCR` in Redis | 4 in 10 000 once 10 000 keys have been forgotten, 4 in 10 after 100 000, and ever more | refuse, or keep the fence with the data (`postgres.rs`) |
+    ///
+    /// Behind Fencepost, that holds as long as the guard remembers keys for longer than the server does: with `keys_max` of a
+    /// million, up to some 50 000 new keys a second. `tests/it/forgetting.rs` is where the table comes from.
     pub fn keys_max(mut self, keys_max: usize) -> Self {
         self.settings.bounds.keys_max = keys_max.max(1);
         self
     }
 
-    /// What to do about a new key beyond [`keys_max`](Self::keys_max). Without this, [`WhenFull::Forget`].
+    /// What to do about a new key beyond [`keys_max`](Self::keys_max), where it is said what each costs. Without this,
+    /// [`WhenFull::Forget`], which is right for fences of Fencepost and etcd, and wrong for a counter per key.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self

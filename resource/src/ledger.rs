@@ -60,11 +60,13 @@ impl Value for Bytes {
 /// What to do about a new key when there is no room. Both are safe; they differ in who is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Forget the key that was written longest ago, and raise the floor it stood on. Some keys that are not remembered are
-    /// then refused as stale though they are not.
+    /// Forget the key that was written longest ago, and raise the floor it stood on. A key that is not remembered is then
+    /// refused as stale if its fence lies below that, though it may not be. Fences of Fencepost and etcd hardly ever do; those
+    /// of a counter per key do: see [`Builder::keys_max`](crate::Builder::keys_max).
     #[default]
     Forget,
-    /// Take no new keys: [`Refusal::Full`](crate::Refusal::Full). Those that are known go on as before.
+    /// Take no new keys: [`Refusal::Full`](crate::Refusal::Full). Those that are known go on as before. For a set of keys that
+    /// is known to fit, and for fences that are counted per key.
     Refuse,
 }
 

@@ -84,7 +84,10 @@ impl fmt::Display for Stale {
             self.seen, self.got
         )?;
         if self.is_floor {
-            f.write_str(" (the key was forgotten; this is the floor it left)")?;
+            f.write_str(
+                " (the key is not among those remembered, and this is the floor for all others; if its holder does hold the \
+                 lock, remember more keys, or refuse new ones instead of forgetting old ones)",
+            )?;
         }
         Ok(())
     }
@@ -93,7 +96,10 @@ impl fmt::Display for Stale {
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Keys { keys_max } => write!(f, "there is room for {keys_max} keys and no more"),
+            Self::Keys { keys_max } => write!(
+                f,
+                "there is room for {keys_max} keys and no more; a higher bound on keys makes room"
+            ),
             Self::Bytes { bytes_max } => {
                 write!(f, "there is room for {bytes_max} bytes and no more")
             }

@@ -165,6 +165,14 @@ impl Core {
         taken
     }
 
+    /// Opens what lies in the mailbox without waiting for the bell, which may not ring while this core is awake.
+    #[inline]
+    pub(crate) fn hand_over(&self) {
+        if !self.shared.engine.host().posts[self.id].mailbox.is_empty() {
+            self.open_some();
+        }
+    }
+
     /// Opens all of it now: the server goes.
     pub(crate) fn open_all(&self) {
         while self.open_some() > 0 {}
@@ -413,12 +421,19 @@ impl Core {
     pub(crate) async fn stay_awake(self: Rc<Self>) {
         loop {
             self.stir.notified().await;
+            let mailbox = &self.shared.engine.host().posts[self.id].mailbox;
+            mailbox.attend();
             while self.stirred.replace(false) {
                 let begun = Instant::now();
                 while begun.elapsed() < self.shared.config.spin && !self.stirred.get() {
                     std::thread::yield_now();
                     tokio::task::yield_now().await;
+                    self.hand_over();
                 }
+            }
+            mailbox.begin();
+            while self.open_some() == MAIL_BATCH {
+                tokio::task::yield_now().await;
             }
         }
     }

@@ -2,6 +2,7 @@
 //! on a line that no other core touches; whoever reads adds them up.
 
 use crossbeam_utils::CachePadded;
+use engine::Limit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one core raises and anybody reads.
@@ -182,6 +183,21 @@ core_metrics! {
     redis_forced,
     /// Scripts that are not known, and were refused.
     redis_unknown_scripts,
+}
+
+impl CoreMetrics {
+    /// A request hit this bound of the engine's.
+    pub(crate) fn count_busy(&self, limit: Limit) {
+        let counter = match limit {
+            Limit::Keys => &self.busy_keys,
+            Limit::WaitersPerKey => &self.busy_waiters_per_key,
+            Limit::Waiters => &self.busy_waiters,
+            Limit::SharedHolders => &self.busy_shared_holders,
+            Limit::Sessions => &self.busy_sessions,
+            Limit::Bytes => &self.busy_bytes,
+        };
+        counter.bump();
+    }
 }
 
 /// All cores.

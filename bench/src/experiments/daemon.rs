@@ -1,7 +1,10 @@
 //! Servers that an experiment kills, holds and starts again on the same files. By their own ids, never by name.
 
-use crate::load::peers::child::free_address;
+use super::clock::FakeClock;
+use super::http;
+use crate::load::peers::child::{Process, free_address};
 use crate::load::peers::embedded::READY;
+use crate::load::peers::etcd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -15,74 +18,128 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often we look whether it can.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How long an answer may take to the question whether it can.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A running server. Dropping it kills it.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
+    has_fake_clock: bool,
+}
+
+/// How a Redis is to be started.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RedisSettings<'a> {
+    /// Whether, and how often, its log is forced to the disk.
+    pub(crate) appendfsync: Option<&'a str>,
+    /// More of its settings, names and values.
+    pub(crate) others: &'a [&'a str],
+    pub(crate) clock: Option<&'a FakeClock>,
 }
 
 impl Daemon {
     /// One of the servers that are part of this program, on a free port.
-    pub(crate) fn fencepost(name: &str, directory: &Path) -> Result<Daemon, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut child = Command::new(program)
+    pub(crate) fn fencepost(
+        name: &str,
+        directory: &Path,
+        clock: Option<&FakeClock>,
+    ) -> Result<Daemon, String> {
+        let mut command = this_program()?;
+        command
             .args(["serve", name])
             .arg(directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("{name} does not start: {error}"))?;
-        let stdout = child.stdout.take().expect("it is piped");
+            .stdout(Stdio::piped());
+        let mut daemon = Daemon::spawn(command, None, clock)?;
+        let stdout = daemon.child.stdout.take().expect("it is piped");
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
         let address = read.ok().and_then(|_| line.trim().strip_prefix(READY));
-        let Some(address) = address.and_then(|address| address.parse().ok()) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("{name} does not start: {}", line.trim()));
-        };
-        Ok(Daemon { child, address })
-    }
-
-    /// Redis, with its files in `directory`. `appendfsync`: whether, and how often, its log is forced to the disk.
-    pub(crate) fn redis(directory: &Path, appendfsync: Option<&str>) -> Result<Daemon, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let address = free_address().map_err(|error| error.to_string())?;
-        let child = Command::new(program)
-            .args(["guard", "--", "redis-server", "--bind", "127.0.0.1"])
-            .args(["--port", &address.port().to_string(), "--save", ""])
-            .args([
-                "--appendonly",
-                if appendfsync.is_some() { "yes" } else { "no" },
-            ])
-            .args(["--appendfsync", appendfsync.unwrap_or("no"), "--dir"])
-            .arg(directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("redis-server does not start: {error}"))?;
-        let mut daemon = Daemon { child, address };
-        daemon.wait_ready()?;
+        match address.and_then(|address| address.parse().ok()) {
+            Some(address) => daemon.address = address,
+            None => return Err(format!("{name} does not start: {}", line.trim())),
+        }
         Ok(daemon)
     }
 
-    fn wait_ready(&mut self) -> Result<(), String> {
+    /// Redis, with its files in `directory`.
+    pub(crate) fn redis(directory: &Path, settings: RedisSettings<'_>) -> Result<Daemon, String> {
+        let address = free_address().map_err(|error| error.to_string())?;
+        let is_kept = settings.appendfsync.is_some();
+        let mut command = this_program()?;
+        command
+            .args(["guard", "--", "redis-server", "--bind", "127.0.0.1"])
+            .args(["--port", &address.port().to_string(), "--save", ""])
+            .args(["--appendonly", if is_kept { "yes" } else { "no" }])
+            .args(["--appendfsync", settings.appendfsync.unwrap_or("no")])
+            .args(settings.others)
+            .arg("--dir")
+            .arg(directory);
+        let mut daemon = Daemon::spawn(command, Some(address), settings.clock)?;
+        daemon.wait_ready("redis-server", |address| {
+            // While it reads its log, it answers with an error.
+            TcpStream::connect(address)
+                .and_then(|mut stream| crate::load::peers::resp::call(&mut stream, &[b"PING"], 1))
+                .is_ok()
+        })?;
+        Ok(daemon)
+    }
+
+    /// An etcd of one node, with its files in `directory`.
+    pub(crate) fn etcd(directory: &Path) -> Result<Daemon, String> {
+        let free = || free_address().map_err(|error| error.to_string());
+        let address = free()?;
+        let mut command = this_program()?;
+        command
+            .args(["guard", "--", "etcd"])
+            .args(etcd::arguments(directory, address, free()?));
+        let mut daemon = Daemon::spawn(command, Some(address), None)?;
+        daemon.wait_ready("etcd", |address| {
+            // It listens before it has elected itself.
+            http::ask(address, "GET", "/health", &[], "", LOOK_PATIENCE)
+                .is_ok_and(|answer| answer.status == 200 && answer.body.contains("true"))
+        })?;
+        Ok(daemon)
+    }
+
+    /// `address`: unless the server itself is to tell it.
+    fn spawn(
+        mut command: Command,
+        address: Option<SocketAddr>,
+        clock: Option<&FakeClock>,
+    ) -> Result<Daemon, String> {
+        if let Some(clock) = clock {
+            clock.put_under(&mut command);
+        }
+        let spawned = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+        Ok(Daemon {
+            child: spawned.map_err(|error| format!("a server does not start: {error}"))?,
+            address: address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0))),
+            has_fake_clock: clock.is_some(),
+        })
+    }
+
+    fn wait_ready(
+        &mut self,
+        name: &str,
+        is_ready: impl Fn(SocketAddr) -> bool,
+    ) -> Result<(), String> {
         let begun = Instant::now();
         while begun.elapsed() < START_TIMEOUT {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("redis-server ended at once: {status}"));
+                return Err(format!("{name} ended at once: {status}"));
             }
-            let answer = TcpStream::connect(self.address)
-                .and_then(|mut stream| crate::load::peers::resp::call(&mut stream, &[b"PING"], 1));
-            // While it reads its log, it answers with an error.
-            if answer.is_ok() {
+            if is_ready(self.address) {
                 return Ok(());
             }
             std::thread::sleep(LOOK);
         }
-        Err("redis-server is not ready".to_owned())
+        Err(format!("{name} is not ready"))
+    }
+
+    /// What it has in memory at the moment.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        Process::resident_bytes_of(self.child.id())
     }
 
     /// Holds it still, or lets it go on.
@@ -104,5 +161,16 @@ impl Drop for Daemon {
         // Fails when it has ended already, and then there is nothing to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if self.has_fake_clock {
+            FakeClock::tidy(self.child.id());
+        }
     }
+}
+
+/// This very program, which is all servers that are part of it and stands guard over those that are not.
+fn this_program() -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.stdout(Stdio::null());
+    Ok(command)
 }

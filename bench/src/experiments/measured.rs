@@ -1,7 +1,8 @@
-//! `contention`, `fairness` and `expiry`: what a workload of the bench shows about locks. The workload is run as people run it, by this
+//! `contention`, `fairness` and the first half of `expiry`: what a workload of the bench shows about locks. The workload is run as people run it, by this
 //! very program in a process of its own, and its rows are read.
 
 use super::Context;
+use super::locks::Backend;
 use super::report::Report;
 use serde_json::Value;
 use std::path::Path;
@@ -20,12 +21,10 @@ const ORDER: f64 = 0.001;
 /// A share of reordered pairs that is no accident.
 const DISORDER: f64 = 0.05;
 
-/// The latest that somebody who waits for a lease to end may be granted it, in the middle of the burst.
-const LAG_US: f64 = 1_000_000.0;
-
-/// Runs a workload for the backends that were asked for. Its rows.
-fn rows_of(
+/// Runs a workload for these backends. Its rows.
+pub(super) fn rows_of(
     context: &Context<'_>,
+    backends: &[Backend],
     workload: &str,
     others: &[&str],
     plots: &Path,
@@ -33,11 +32,7 @@ fn rows_of(
 ) -> Result<Vec<Value>, String> {
     let directory = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
     let json = directory.path().join("rows.json");
-    let peers: Vec<&str> = context
-        .backends()
-        .iter()
-        .map(|peer| peer.as_str())
-        .collect();
+    let peers: Vec<&str> = backends.iter().map(|peer| peer.as_str()).collect();
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new(program)
         .args([workload, "--peer", &peers.join(",")])
@@ -77,16 +72,16 @@ fn rows_of(
         .collect()
 }
 
-fn number(row: &Value, name: &str) -> f64 {
+pub(super) fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or(f64::NAN)
 }
 
-fn text(row: &Value, name: &str) -> String {
+pub(super) fn text(row: &Value, name: &str) -> String {
     row[name].as_str().unwrap_or("-").to_owned()
 }
 
 /// Milliseconds of a figure in microseconds.
-fn ms(row: &Value, name: &str) -> String {
+pub(super) fn ms(row: &Value, name: &str) -> String {
     format!("{:.2} ms", number(row, name) / 1e3)
 }
 
@@ -117,6 +112,8 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
             "waiting",
             "contenders",
             "cycles/s",
+            "ceiling",
+            "one alone",
             "p50",
             "p99",
             "p99.9",
@@ -130,6 +127,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
     let flags = [&["--contenders", CONTENDERS][..], &times[..]].concat();
     let rows = rows_of(
         context,
+        &context.backends(),
         "--hot-key",
         &flags,
         &context.options.plots,
@@ -144,6 +142,8 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
                 text(row, "waiting"),
                 number(row, "contenders").to_string(),
                 format!("{:.0}", number(row, "cycles_per_s")),
+                ceiling(row),
+                format!("{:.0}", number(row, "bound_cycles_per_s")),
                 ms(row, "p50_us"),
                 ms(row, "p99_us"),
                 ms(row, "p999_us"),
@@ -171,6 +171,16 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
         );
     }
     Ok(report)
+}
+
+/// 1 / (work + the way from one holder's release to the next one's grant), by the median way of the same run. Who tries again goes
+/// no such way: the lock waits for somebody to wake up.
+fn ceiling(row: &Value) -> String {
+    let cycle_us = number(row, "handoff_p50_us") + number(row, "work_ms") * 1e3;
+    match text(row, "waiting") == "in line" && cycle_us > 0.0 {
+        true => format!("{:.0}", 1e6 / cycle_us),
+        false => "-".to_owned(),
+    }
 }
 
 fn grown(few: &Value, many: &Value, name: &str) -> f64 {
@@ -210,7 +220,14 @@ pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
     ];
     // The plots of this workload are those of `contention`.
     let elsewhere = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
-    let rows = rows_of(context, "--hot-key", &flags, elsewhere.path(), &mut report)?;
+    let rows = rows_of(
+        context,
+        &context.backends(),
+        "--hot-key",
+        &flags,
+        elsewhere.path(),
+        &mut report,
+    )?;
     for row in &rows {
         report.row(
             vec![
@@ -251,62 +268,6 @@ fn judge_order(row: &Value) -> (&'static str, bool) {
     }
 }
 
-pub(crate) fn expiry(context: &Context<'_>) -> Result<Report, String> {
-    let mut report = Report::new(
-        "expiry",
-        "very many short leases end: how late is whoever waits for one, and what do the others notice?",
-        &[
-            "backend",
-            "leases",
-            "bytes per lock",
-            "lag p50",
-            "lag p99",
-            "lag max",
-            "others' p99, idle",
-            "others' p99, burst",
-        ],
-    );
-    let (keys, spread) = if context.is_full {
-        ("10000000", "10s")
-    } else {
-        ("300000", "3s")
-    };
-    let flags = ["--keys", keys, "--spread", spread, "--rounds", "1"];
-    let rows = rows_of(
-        context,
-        "--expiry",
-        &flags,
-        &context.options.plots,
-        &mut report,
-    )?;
-    for row in &rows {
-        report.row(
-            vec![
-                text(row, "peer"),
-                number(row, "keys").to_string(),
-                format!("{:.0}", number(row, "bytes_per_lock")),
-                ms(row, "p50_us"),
-                ms(row, "p99_us"),
-                ms(row, "max_us"),
-                ms(row, "probe_idle_p99_us"),
-                ms(row, "probe_p99_us"),
-            ],
-            row,
-        );
-        report.claim(
-            format!(
-                "{}: 99 of 100 who wait for a lease to end are granted the lock within a second of it",
-                text(row, "peer")
-            ),
-            number(row, "p99_us") < LAG_US,
-        );
-    }
-    report.note(
-        "Not measured: memory over time after the end of the leases, Redis's lazy against its active expiration, etcd's leases.",
-    );
-    Ok(report)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,6 +285,15 @@ mod tests {
         let best = best(&rows);
         let cycles: Vec<f64> = best.iter().map(|row| number(row, "cycles_per_s")).collect();
         assert_eq!(cycles, [3.0, 2.0, 0.5]);
+    }
+
+    #[test]
+    fn the_ceiling_is_counted_from_the_way_to_the_next_holder_and_the_work() {
+        let row = |waiting: &str, work_ms: f64| json!({ "waiting": waiting, "handoff_p50_us": 50.0, "work_ms": work_ms });
+        assert_eq!(ceiling(&row("in line", 0.0)), "20000");
+        assert_eq!(ceiling(&row("in line", 0.95)), "1000");
+        assert_eq!(ceiling(&row("retry 1 ms", 0.0)), "-");
+        assert_eq!(ceiling(&json!({ "waiting": "in line" })), "-");
     }
 
     #[test]

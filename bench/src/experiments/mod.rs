@@ -9,21 +9,30 @@
 //! | `worker.rs`     | a process that locks, pauses and writes; `crew.rs`: starts, stops and listens to it      |
 //! | `locks/`        | the locks it takes, one file per backend; `wire.rs`: Fencepost without its client        |
 //! | `store.rs`      | the resource that is written to; `http.rs`: how it and etcd are spoken to                |
-//! | `daemon.rs`     | servers that are killed and started again                                                |
-//! | `report.rs`     | tables, claims, JSON                                                                     |
+//! | `daemon.rs`     | servers that are killed and started again; `clock.rs`: clocks of theirs that are moved   |
+//! | `cluster.rs`    | Redlock: five Redis servers and a majority; `skew.rs`: what becomes of it by the clock   |
+//! | `reclaim.rs`    | memory of leases that have ended, over time; `etcd_leases.rs`: those of etcd             |
+//! | `report.rs`     | tables, claims, JSON; `plot.rs`: something over time                                     |
 //! | all others      | one experiment each; `measured.rs`: those that are a workload of the bench               |
 
+mod clock;
+mod cluster;
 mod crew;
 mod daemon;
+mod etcd_leases;
+mod expiry;
 mod http;
 mod liveness;
 mod locks;
 mod measured;
 mod pause;
+mod plot;
+mod reclaim;
 mod redlock;
 mod renew;
 mod report;
 mod restart;
+mod skew;
 mod store;
 mod toctou;
 mod wire;
@@ -65,7 +74,7 @@ pub(crate) enum Name {
     Restart,
     /// A lease that is renewed while its holder works.
     Renew,
-    /// Five Redis servers, of which one forgets.
+    /// Five Redis servers, of which one forgets or has its clock moved.
     Redlock,
     /// More and more want one key.
     Contention,
@@ -173,7 +182,7 @@ fn one(name: Name, context: &Context<'_>) -> Result<Report, String> {
         Name::Redlock => redlock::run(context),
         Name::Contention => measured::contention(context),
         Name::Fairness => measured::fairness(context),
-        Name::Expiry => measured::expiry(context),
+        Name::Expiry => expiry::run(context),
         Name::All => Err("it is none by itself".to_owned()),
     }
 }

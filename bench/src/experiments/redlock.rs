@@ -2,133 +2,57 @@
 //!
 //! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease. **Amnesia**: no pause at all; A
 //! reaches three servers only, and one of them comes back without its data and votes for B too. **Fencepost**: the same loss of everything, with
-//! `--durability none`. Each with and without a fence at the resource.
-//!
-//! Redlock has no fence. The nearest thing is made here out of five counters: every server counts its votes for a key, and a
-//! holder's number is the highest of those who voted for it. It rises as long as no server forgets.
-//!
-//! The partition is a client that does not ask some of the servers; the network itself is whole. A server whose clock is moved is not
-//! played: it would take Debian's package faketime under Redis.
+//! `--durability none`. Each with and without a fence at the resource. `skew.rs` has those in which a clock is moved.
 
 use super::Context;
+use super::cluster::{ALL, Cluster, Grant, KEY, NEAR, TTL, take};
 use super::daemon::Daemon;
-use super::locks::redis::Redis;
+use super::locks::Backend;
 use super::report::Report;
+use super::skew;
 use super::store::{self, Resource};
-use super::wire::{Tried, Wire};
 use super::worker::count_of;
 use crate::load::peers::PeerName;
 use serde::Serialize;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tempfile::TempDir;
-
-const SERVERS: usize = 5;
-const MAJORITY: usize = 3;
-
-/// All servers, and those on A's side of a partition.
-const ALL: [usize; SERVERS] = [0, 1, 2, 3, 4];
-const NEAR: [usize; MAJORITY] = [0, 1, 2];
-
-const TTL: Duration = Duration::from_secs(2);
-
-/// How long one server may take to answer before the next one is asked: short beside the lease, as Redlock's text has it.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// The counters of the servers on A's side are so many votes ahead of the others when the story begins.
-const HISTORY: usize = 3;
-
-const KEY: &str = "redlock";
 
 /// What was seen of one story.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-struct Seen {
-    story: &'static str,
-    fence: bool,
+pub(super) struct Seen {
+    pub(super) story: &'static str,
+    pub(super) fence: bool,
     /// Whether B was granted the lock before A's lease had ended.
-    is_held_twice: bool,
-    first_fence: u64,
-    second_fence: u64,
-    first_status: u16,
-    second_status: u16,
-    accepted: u64,
-    count: u64,
+    pub(super) is_held_twice: bool,
+    pub(super) first_fence: u64,
+    pub(super) second_fence: u64,
+    pub(super) first_status: u16,
+    pub(super) second_status: u16,
+    pub(super) accepted: u64,
+    pub(super) count: u64,
 }
 
 impl Seen {
-    fn is_corrupted(&self) -> bool {
+    pub(super) fn is_corrupted(&self) -> bool {
         self.count != self.accepted
     }
-}
 
-/// Five servers.
-struct Cluster {
-    servers: Vec<Daemon>,
-    directories: Vec<TempDir>,
-}
-
-/// A lock that a majority voted for.
-struct Grant {
-    fence: u64,
-    valid_until: Instant,
-}
-
-impl Cluster {
-    fn start() -> Result<Cluster, String> {
-        let (mut servers, mut directories) = (Vec::new(), Vec::new());
-        for _ in 0..SERVERS {
-            let directory =
-                TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
-            servers.push(Daemon::redis(directory.path(), None)?);
-            directories.push(directory);
-        }
-        Ok(Cluster {
-            servers,
-            directories,
-        })
+    /// Whether B wrote, and A, who came later with an older lock, did not.
+    pub(super) fn is_refused(&self) -> bool {
+        self.first_status == 409 && self.second_status == 200 && !self.is_corrupted()
     }
 
-    /// Kills a server and starts another one in its place, which knows nothing.
-    fn forget(&mut self, index: usize) -> Result<(), String> {
-        let fresh = Daemon::redis(self.directories[index].path(), None)?;
-        std::mem::replace(&mut self.servers[index], fresh).kill()
-    }
-
-    /// Redlock: asks all that can be reached, and holds the lock if enough say yes soon enough.
-    fn acquire(&self, owner: &str, reachable: &[usize]) -> Result<Option<Grant>, String> {
-        let begun = Instant::now();
-        let votes: Vec<u64> = reachable
-            .iter()
-            .filter_map(|&index| {
-                let address = self.servers[index].address;
-                let mut redis = Redis::connect_within(address, owner, PATIENCE).ok()?;
-                redis.try_acquire(KEY, TTL).ok().flatten()
-            })
-            .collect();
-        // What is left of the lease, minus what clocks may differ by.
-        let drift = TTL / 100 + Duration::from_millis(2);
-        let valid_until = begun + TTL - drift;
-        if votes.len() < MAJORITY || Instant::now() >= valid_until {
-            self.release(owner, reachable);
-            return Ok(None);
-        }
-        let fence = votes.into_iter().max().ok_or("nobody voted")?;
-        Ok(Some(Grant { fence, valid_until }))
-    }
-
-    /// Takes the votes back, from whoever can be reached.
-    fn release(&self, owner: &str, reachable: &[usize]) {
-        for &index in reachable {
-            let address = self.servers[index].address;
-            if let Ok(mut redis) = Redis::connect_within(address, owner, PATIENCE) {
-                let _ = redis.release_key(KEY);
-            }
+    pub(super) fn verdict(&self) -> &'static str {
+        match self.is_corrupted() {
+            true => "CORRUPTED: an update is lost",
+            false => "intact",
         }
     }
 }
 
 /// The second half of every story: B writes, and then A writes what it had in mind.
-fn write_both(
+pub(super) fn write_both(
     story: &'static str,
     is_fenced: bool,
     first: &Grant,
@@ -176,11 +100,7 @@ fn pause(is_fenced: bool) -> Result<Seen, String> {
 /// A has the votes of three servers and cannot reach the others; one of the three forgets; B has its vote and theirs.
 fn amnesia(is_fenced: bool) -> Result<Seen, String> {
     let mut cluster = Cluster::start()?;
-    for turn in 0..HISTORY {
-        let owner = format!("before-{turn}");
-        cluster.acquire(&owner, &NEAR)?.ok_or("no majority")?;
-        cluster.release(&owner, &NEAR);
-    }
+    cluster.live_through(&NEAR)?;
     let first = cluster.acquire("a", &NEAR)?.ok_or("A got no majority")?;
     cluster.forget(2)?;
     let second = cluster.acquire("b", &ALL)?.ok_or("B got no majority")?;
@@ -190,21 +110,11 @@ fn amnesia(is_fenced: bool) -> Result<Seen, String> {
 /// Fencepost, keeping nothing on disk, is killed while A holds the lock; B gets it from the next life.
 fn fencepost() -> Result<Seen, String> {
     let directory = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
-    let take = |server: &Daemon| -> Result<Grant, String> {
-        let asked_at = Instant::now();
-        match Wire::connect(server.address)?.try_acquire(KEY, TTL)? {
-            Tried::Granted { fence } => Ok(Grant {
-                fence,
-                valid_until: asked_at + TTL,
-            }),
-            other => Err(format!("no lock: {other:?}")),
-        }
-    };
-    let server = Daemon::fencepost("fencepost-none", directory.path())?;
-    let first = take(&server)?;
+    let server = Daemon::fencepost("fencepost-none", directory.path(), None)?;
+    let first = take(&server)?.ok_or("no lock")?;
     server.kill()?;
-    let server = Daemon::fencepost("fencepost-none", directory.path())?;
-    let second = take(&server)?;
+    let server = Daemon::fencepost("fencepost-none", directory.path(), None)?;
+    let second = take(&server)?.ok_or("no lock")?;
     write_both(FENCEPOST, true, &first, &second, Instant::now())
 }
 
@@ -225,19 +135,13 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
     );
     let mut runs = Vec::new();
     // Started once only to learn that it is there, and which version.
-    if context.start(PeerName::Redis, &mut report).is_some() {
+    let is_wanted = context.backends().contains(&Backend::Redis);
+    let has_redis = is_wanted && context.start(PeerName::Redis, &mut report).is_some();
+    if has_redis {
         runs.extend([pause(false)?, pause(true)?, amnesia(false)?, amnesia(true)?]);
-        report.skipped(
-            "a server whose clock is moved: not built; it would take Debian's package faketime"
-                .to_owned(),
-        );
     }
     runs.push(fencepost()?);
     for seen in &runs {
-        let verdict = match seen.is_corrupted() {
-            true => "CORRUPTED: an update is lost",
-            false => "intact",
-        };
         report.row(
             vec![
                 seen.story.to_owned(),
@@ -247,19 +151,19 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
                 seen.second_fence.to_string(),
                 seen.second_status.to_string(),
                 seen.first_status.to_string(),
-                verdict.to_owned(),
+                seen.verdict().to_owned(),
             ],
             seen,
         );
         let (sentence, holds) = judge(seen);
         report.claim(sentence, holds);
     }
+    skew::tell(has_redis, &mut report)?;
     Ok(report)
 }
 
 /// What a story is to show, and whether it did.
 fn judge(seen: &Seen) -> (&'static str, bool) {
-    let is_refused = seen.first_status == 409 && seen.second_status == 200;
     match (seen.story, seen.fence) {
         (PAUSE, false) => (
             "a majority does not help against a pause: two writers, one update lost",
@@ -267,7 +171,7 @@ fn judge(seen: &Seen) -> (&'static str, bool) {
         ),
         (PAUSE, _) => (
             "a number that rises, checked at the resource, does",
-            is_refused && !seen.is_corrupted(),
+            seen.is_refused(),
         ),
         (AMNESIA, false) => (
             "a server that comes back without its data makes two holders at the same time, without any pause",
@@ -279,10 +183,7 @@ fn judge(seen: &Seen) -> (&'static str, bool) {
         ),
         _ => (
             "Fencepost that lost everything grants twice too, but its fence rises, and the late write is refused",
-            seen.is_held_twice
-                && seen.second_fence > seen.first_fence
-                && is_refused
-                && !seen.is_corrupted(),
+            seen.is_held_twice && seen.second_fence > seen.first_fence && seen.is_refused(),
         ),
     }
 }

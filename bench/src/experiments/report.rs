@@ -8,13 +8,21 @@ use std::time::Duration;
 pub(crate) struct Report {
     name: &'static str,
     question: &'static str,
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
+    /// At least one; rows go to the last.
+    tables: Vec<Table>,
     lines: Vec<Value>,
     claims: Vec<Claim>,
     used: Vec<String>,
     skipped: Vec<String>,
     notes: Vec<String>,
+}
+
+/// One table of an experiment, most have only one.
+struct Table {
+    /// Stands above it; the first one needs none.
+    caption: &'static str,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
 }
 
 /// Something that the experiment is there to show.
@@ -32,8 +40,7 @@ impl Report {
         Report {
             name,
             question,
-            columns: columns.to_vec(),
-            rows: Vec::new(),
+            tables: vec![Table::new("", columns)],
             lines: Vec::new(),
             claims: Vec::new(),
             used: Vec::new(),
@@ -42,10 +49,26 @@ impl Report {
         }
     }
 
+    /// Begins another table: what follows is about something that the columns so far cannot tell.
+    pub(crate) fn table(&mut self, caption: &'static str, columns: &[&'static str]) {
+        self.tables.push(Table::new(caption, columns));
+    }
+
+    /// A line of the table for people only, who have the same from somewhere else.
+    pub(crate) fn plain_row(&mut self, cells: Vec<String>) {
+        let table = self.tables.last_mut().expect("there is a first one");
+        assert_eq!(cells.len(), table.columns.len(), "a cell for every column");
+        table.rows.push(cells);
+    }
+
     /// A line of the table, and what programs get of it.
     pub(crate) fn row(&mut self, cells: Vec<String>, observed: &impl Serialize) {
-        assert_eq!(cells.len(), self.columns.len(), "a cell for every column");
-        self.rows.push(cells);
+        self.plain_row(cells);
+        self.line(observed);
+    }
+
+    /// Something for programs only.
+    pub(crate) fn line(&mut self, observed: &impl Serialize) {
         let mut line = json!({ "experiment": self.name });
         let observed = serde_json::to_value(observed).expect("numbers and strings can be written");
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), observed) {
@@ -90,7 +113,9 @@ impl Report {
         for what in &self.skipped {
             println!("- SKIPPED: {what}");
         }
-        println!("\n{}", table(&self.columns, &self.rows));
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+            println!("\n{}", table.text());
+        }
         for note in &self.notes {
             println!("- {}", note.trim());
         }
@@ -118,30 +143,44 @@ impl Report {
     }
 }
 
-/// A table in Markdown, so that a run can be pasted into a document as it is.
-fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
-    let width_of = |index: usize| {
-        let cells = rows.iter().map(|row| row[index].chars().count());
-        cells
-            .chain([columns[index].chars().count()])
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width_of).collect();
-    let line = |cells: Vec<&str>| {
-        let cells = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, &width)| format!("{cell:width$}"));
-        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-    };
-    let mut text = line(columns.to_vec());
-    let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
-    text.push_str(&line(rules.iter().map(String::as_str).collect()));
-    for row in rows {
-        text.push_str(&line(row.iter().map(String::as_str).collect()));
+impl Table {
+    fn new(caption: &'static str, columns: &[&'static str]) -> Self {
+        Table {
+            caption,
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
     }
-    text
+
+    /// In Markdown, so that a run can be pasted into a document as it is.
+    fn text(&self) -> String {
+        let width_of = |index: usize| {
+            let cells = self.rows.iter().map(|row| row[index].chars().count());
+            cells
+                .chain([self.columns[index].chars().count()])
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width_of).collect();
+        let line = |cells: Vec<&str>| {
+            let cells = cells
+                .iter()
+                .zip(&widths)
+                .map(|(cell, &width)| format!("{cell:width$}"));
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let mut text = match self.caption {
+            "" => String::new(),
+            caption => format!("{caption}:\n\n"),
+        };
+        text.push_str(&line(self.columns.clone()));
+        let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+        text.push_str(&line(rules.iter().map(String::as_str).collect()));
+        for row in &self.rows {
+            text.push_str(&line(row.iter().map(String::as_str).collect()));
+        }
+        text
+    }
 }
 
 /// Yes or no, for a cell.
@@ -166,8 +205,9 @@ mod tests {
 
     #[test]
     fn tables_are_markdown_with_columns_in_line() {
-        let rows = vec![vec!["1".to_owned(), "four".to_owned()]];
-        let expected = "| abc | d    |\n| --- | ---- |\n| 1   | four |\n";
-        assert_eq!(table(&["abc", "d"], &rows), expected);
+        let mut table = Table::new("numbers", &["abc", "d"]);
+        table.rows.push(vec!["1".to_owned(), "four".to_owned()]);
+        let expected = "numbers:\n\n| abc | d    |\n| --- | ---- |\n| 1   | four |\n";
+        assert_eq!(table.text(), expected);
     }
 }

@@ -17,11 +17,11 @@ mod generator;
 mod options;
 mod pace;
 pub(crate) mod peers;
-mod report;
+pub(crate) mod report;
 mod rounds;
 mod sample;
 mod speaker;
-mod workloads;
+pub(crate) mod workloads;
 
 pub(crate) use options::Options;
 use peers::Peer;

@@ -46,6 +46,25 @@ fn a_paused_holder_does_harm_without_a_fence_and_none_with_it() {
 }
 
 #[test]
+fn a_clock_that_is_moved_moves_no_lease_of_a_server_that_runs() {
+    let (text, lines) = experiment("--experiment redlock");
+    assert!(!text.contains("NOT SHOWN"), "{text}");
+    if text.contains("SKIPPED") {
+        assert!(text.contains("Debian's package faketime"), "{text}");
+        return eprintln!("NOT TESTED: clocks that are moved\n{text}");
+    }
+    let story = |name: &str| {
+        let is_it = |line: &&Value| line["story"] == name;
+        lines.iter().find(is_it).unwrap_or_else(|| panic!("{text}"))
+    };
+    for name in ["fencepost, +1 h", "fencepost, -1 h"] {
+        assert_eq!(story(name)["is_held_twice"], false, "{name}");
+    }
+    let down = story("fencepost none, -1 h while down");
+    assert!(down["second_fence"].as_u64() < down["first_fence"].as_u64());
+}
+
+#[test]
 fn an_experiment_that_nobody_knows_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_bench"))
         .args(["--experiment", "perpetual-motion"])

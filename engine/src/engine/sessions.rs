@@ -55,7 +55,7 @@ impl<H: Host> Engine<H> {
                 None => shard.vacate(ticket.cell.slot(), seat.session(), now),
             }
         }
-        while let Some(taken) = seat.held.pop() {
+        while let Some(taken) = seat.pop() {
             let cell = taken.cell();
             self.shards[cell.shard()].vacate(cell.slot(), seat.session(), now);
         }

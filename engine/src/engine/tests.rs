@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::request::Mode;
+use crate::seat::RECENT_MAX;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -9,7 +10,7 @@ const ROUNDS: u64 = 100_000;
 
 /// Lists may be this long while a handful of locks is held: the length from which on it is worth sweeping them, doubled,
 /// and what comes in while a sweep is on.
-const FEW: usize = 3 * SWEEP_MIN;
+const FEW: usize = 3 * SWEEP_MIN + RECENT_MAX;
 
 fn at(ms: u64) -> Tick {
     Tick::from_ms(ms)
@@ -38,7 +39,7 @@ fn release<H: Host>(engine: &Engine<H>, seat: &mut Seat, name: u64, fence: Fence
 
 #[track_caller]
 fn assert_few(seat: &Seat) {
-    let (held, waits) = (seat.held.len(), seat.waits.len());
+    let (held, waits) = (seat.remembered(), seat.waits.len());
     assert!(
         held <= FEW && waits <= FEW,
         "{held} grants and {waits} waits remembered"
@@ -204,7 +205,7 @@ fn what_came_through_the_queue_is_freed_with_its_session_though_its_ticket_is_ol
         assert!(matches!(outcome, Outcome::Queued { .. }));
         release(&engine, &mut holder, name, fence);
     }
-    assert!(waiter.waits.len() + waiter.held.len() >= 1000);
+    assert!(waiter.waits.len() + waiter.remembered() >= 1000);
     engine.end_session(waiter.session());
     engine.vacate(&mut waiter, at(2));
     for name in 0..1000u64 {

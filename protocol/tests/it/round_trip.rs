@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 use protocol::frame::{HEADER_BYTES, LENGTH_BYTES};
 use protocol::limits::{FRAME_BYTES_MAX, REQUEST_FRAME_BYTES_MAX};
-use protocol::{DecodeError, Direction, Frame, Push, Reply, Request, RequestId};
+use protocol::{Acquire, DecodeError, Direction, Frame, Push, Reply, Request, RequestId};
 
 /// The only frame in `bytes`.
 fn only_frame(bytes: &[u8], frame_bytes_max: u32) -> Frame<'_> {
@@ -53,6 +53,13 @@ proptest! {
             prop_assert_eq!(frame.direction(), Direction::Request);
             prop_assert!(!frame.is_repeated());
             prop_assert_eq!(Request::decode(&frame), Ok(*request));
+            let key = match *request {
+                Request::Acquire(Acquire { key, .. })
+                | Request::Renew { key, .. }
+                | Request::Release { key, .. } => Some(key),
+                _ => None,
+            };
+            prop_assert_eq!(Request::peek_key(&frame), key);
 
             let mut again = BytesMut::new();
             request.append_repeat(parts.request_id(), &mut again);

@@ -3,6 +3,7 @@
 #[cfg(feature = "postgres")]
 mod database;
 mod durable;
+mod forgetting;
 mod guard;
 mod http;
 mod layer;

@@ -25,6 +25,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpStream, tcp, unix};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -67,6 +68,8 @@ pub(crate) struct Connection {
     speech: Cell<Speech>,
     /// Something was left in a signal list that this connection waits for.
     pub(crate) list_ready: Cell<bool>,
+    /// The socket, once the hello is over and until the end; none for a client of Redis.
+    writer: RefCell<Option<Rc<OwnedWriteHalf>>>,
     closing: Cell<bool>,
     said_goodbye: Cell<bool>,
     draining: Cell<bool>,
@@ -116,6 +119,7 @@ impl Connection {
             bell: Notify::new(),
             speech: Cell::new(speech),
             list_ready: Cell::new(false),
+            writer: RefCell::default(),
             closing: Cell::new(false),
             said_goodbye: Cell::new(false),
             draining: Cell::new(false),
@@ -158,6 +162,21 @@ impl Connection {
     /// How many bytes are ready to be written.
     pub(crate) fn out_bytes(&self) -> usize {
         self.out.borrow().len()
+    }
+
+    /// As `send`, but writes at once and leaves to the connection's task only what the socket does not take: somebody is
+    /// handed a lock, and every microsecond until they know is one in which nobody has it.
+    pub(crate) fn send_now(&self, core: &Core, write: impl FnOnce(&mut BytesMut)) {
+        let writer = self.writer.borrow();
+        let Some(writer) = writer.as_ref().filter(|_| !self.is_held_back()) else {
+            return self.send(write);
+        };
+        write(&mut self.out.borrow_mut());
+        // An error comes again when the task writes, and it is the task that deals with it.
+        let _ = write_some(core, self, &**writer);
+        if !self.out.borrow().is_empty() {
+            self.bell.notify_one();
+        }
     }
 
     /// Says why, then closes. A client that said goodbye knows why, and one of Redis's would take it for an answer.
@@ -215,8 +234,14 @@ pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: Socket
     let opened = opening::open(&core, &mut stream, address, &mut unread).await;
     let Some(connection) = opened else { return };
     let metrics = core.metrics();
-    let end = converse(&core, &connection, &mut stream, &mut unread).await;
+    let (mut reader, writer) = stream.into_split();
+    let writer = Rc::new(writer);
+    *connection.writer.borrow_mut() = Some(writer.clone());
+    let end = converse(&core, &connection, &mut reader, &writer, &mut unread).await;
     leave(&core, &connection);
+    *connection.writer.borrow_mut() = None;
+    let writer = Rc::into_inner(writer).expect("whoever hastens lets go of it at once");
+    let mut stream = reader.reunite(writer).expect("they are of one socket");
     match end {
         Ok(()) => finish(&mut stream, &[]).await,
         Err(End::Closed) => {}
@@ -236,11 +261,11 @@ pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: Socket
 async fn converse(
     core: &Rc<Core>,
     connection: &Rc<Connection>,
-    stream: &mut TcpStream,
+    reader: &mut OwnedReadHalf,
+    writer: &OwnedWriteHalf,
     unread: &mut BytesMut,
 ) -> Result<(), End> {
     let config = &core.shared.config;
-    let (mut reader, writer) = stream.split();
     let mut batch = Batch::new(core.clone(), connection.clone());
     let out_high = OUT_BYTES_HIGH.min(config.out_buffer_bytes_max / 2);
     let out_max = (config.out_buffer_bytes_max).max(out_high + limits::FRAME_BYTES_MAX as usize);
@@ -253,6 +278,8 @@ async fn converse(
             let room = out_high.saturating_sub(connection.held_bytes());
             let result = batch.decide(unread, &mut connection.out.borrow_mut(), room);
             core.end_turn();
+            // A lock that was handed on here is on its way before its last holder hears that it is rid of it.
+            core.hand_over();
             match result {
                 Ok(so_far) => {
                     // Who asks for one thing at a time is waiting for it. Who sends many at once keeps us awake anyway.
@@ -277,7 +304,7 @@ async fn converse(
             Some(due) if decided.bytes == 0 => Some(due),
             _ => Some(Instant::now() + config.frame_timeout),
         };
-        let progress = write_some(core, connection, &writer)?;
+        let progress = write_some(core, connection, writer)?;
         let out_bytes = connection.out.borrow().len();
         let waiting_bytes = out_bytes + connection.held_bytes();
         if waiting_bytes > out_max {
@@ -340,6 +367,15 @@ async fn converse(
 pub(crate) trait WriteHalf {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
     async fn writable(&self) -> io::Result<()>;
+}
+
+impl WriteHalf for OwnedWriteHalf {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        OwnedWriteHalf::try_write(self, bytes)
+    }
+    async fn writable(&self) -> io::Result<()> {
+        OwnedWriteHalf::writable(self).await
+    }
 }
 
 impl WriteHalf for tcp::WriteHalf<'_> {

@@ -7,7 +7,7 @@ use crate::net::record::GrantTerms;
 use crate::net::{inspect, reply};
 use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Engine, Key, Limit, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Engine, Key, NotHeld, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use protocol::{
     Acquire, BusyBound, DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request,
@@ -66,7 +66,9 @@ impl Batch {
         let mut unread = bytes;
         let start = out.len();
         let now = self.core.shared.clock.now();
-        let shared = self.core.shared.clone();
+        // Not another count of `shared` itself: all cores would write to one line with every batch.
+        let core = self.core.clone();
+        let shared = &*core.shared;
         let _batch = shared.engine.batch();
         let connection = self.connection.clone();
         let mut seat = connection.seat.borrow_mut();
@@ -316,15 +318,7 @@ impl Batch {
                 });
             }
             Outcome::Busy(limit) => {
-                let counter = match limit {
-                    Limit::Keys => &metrics.busy_keys,
-                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
-                    Limit::Waiters => &metrics.busy_waiters,
-                    Limit::SharedHolders => &metrics.busy_shared_holders,
-                    Limit::Sessions => &metrics.busy_sessions,
-                    Limit::Bytes => &metrics.busy_bytes,
-                };
-                counter.bump();
+                metrics.count_busy(limit);
                 reply::busy(limit).append(id, out);
             }
             Outcome::AtCeiling => {
@@ -613,10 +607,10 @@ fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) {
     }
     let frames =
         std::iter::from_fn(|| Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX).ok()?);
-    engine.warm(frames.filter_map(|frame| match Request::decode(&frame) {
-        Ok(Request::Acquire(acquire)) => Some(engine_key(acquire.key)),
-        _ => None,
-    }));
+    let keys = frames
+        .take(engine::WARM_MAX)
+        .filter_map(|frame| Request::peek_key(&frame));
+    engine.warm(keys.map(engine_key));
 }
 
 /// Less than this is one request or two.

@@ -71,7 +71,7 @@ impl Core {
     /// Tells a connection something that follows from what was decided in this turn.
     pub(crate) fn answer(&self, connection: &Rc<Connection>, write: impl FnOnce(&mut BytesMut)) {
         if !self.must_hold(connection) {
-            return connection.send(write);
+            return connection.send_now(self, write);
         }
         let mut bytes = BytesMut::new();
         write(&mut bytes);

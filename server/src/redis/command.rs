@@ -186,6 +186,7 @@ commands! {
     "lpush"         -3 First      Usual     lists::lpush;
     "llen"           2 First      Usual     lists::llen;
     "blpop"         -3 AllButLast Usual     lists::blpop;
+    "sadd"          -3 First      Usual     lists::sadd;
     "hget"           3 First      Usual     hashes::hget;
     "hexists"        3 First      Usual     hashes::hexists;
 

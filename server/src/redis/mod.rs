@@ -9,16 +9,18 @@
 //! | `listener.rs`   | accepting, TCP and Unix; `serve.rs`: one connection: read, decide, write, block      |
 //! | `talk.rs`       | from a command to whoever carries it out; transactions                              |
 //! | `command.rs`    | the table of commands; `command/`: what each of them does                           |
-//! | `section.rs`    | one command at its keys: the only file that asks the engine for locks               |
+//! | `section.rs`    | one command at its keys: all that asks the engine for locks; `section/`: its terms  |
 //! | `content.rs`    | what is kept for a key; `name.rs`: keys of sixteen databases                        |
 //! | `script/`       | scripts, recognised and not interpreted                                             |
 //! | `signals.rs`    | signal lists; `channels.rs`: who listens to what; `glob.rs`: patterns               |
+//! | `far.rs`        | ends beyond those that the engine counts                                            |
 //! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors                 |
 
 mod channels;
 mod client;
 mod command;
 mod content;
+mod far;
 mod glob;
 mod listener;
 mod name;

@@ -5,17 +5,19 @@
 //! Sections are stripes of mutexes, one for each shard of the engine, taken in order. That makes commands and scripts with
 //! several keys all or nothing.
 
-use super::content::{Content, VALUE_BYTES_MAX};
+mod outcome;
+mod terms;
+
+use super::content::Content;
 use super::name::Name;
 use super::port::Port;
 use super::refusal::Refusal;
 use super::signals::Signals;
 use crate::core::Core;
 use crate::host::{Mail, Waiter};
-use crate::net::record::GrantTerms;
+use crate::storage::unix_now_ms;
 use engine::{
-    Acquire, Fence, Grant, Holder, KeyState, Limit, Mode, Outcome, Release, Renewal, Seat, Span,
-    TTL_MS_MAX, Tick,
+    Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Release, Renewal, Seat, Span, Tick,
 };
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -43,6 +45,8 @@ pub(crate) enum Entry {
     Hash(Held),
     /// A signal list.
     List,
+    /// A set: no lock, and no more than that.
+    Set,
     /// A lock of a native client's. To Redis it is a string that equals no token.
     Foreign(Box<Holder>),
 }
@@ -142,6 +146,7 @@ impl<'a> Section<'a> {
                     }
                 }
             }
+            None if self.signals(name).is_set(name.bytes(), now) => Entry::Set,
             None if self.signals(name).exists(name.bytes(), now) => Entry::List,
             None => Entry::Absent,
         }
@@ -162,7 +167,7 @@ impl<'a> Section<'a> {
             Entry::Absent => Ok(None),
             Entry::Text(held) => Ok(Some(held.value)),
             Entry::Foreign(holder) => Ok(Some(self.foreign_value(&holder))),
-            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
         }
     }
 
@@ -182,7 +187,7 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
             Entry::Absent | Entry::Foreign(_) => Ok(None),
-            Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
         }
     }
 
@@ -195,26 +200,36 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
             Entry::Absent => Ok(None),
-            Entry::Text(_) | Entry::Foreign(_) | Entry::List => Err(Refusal::WrongType),
+            Entry::Text(_) | Entry::Foreign(_) | Entry::List | Entry::Set => {
+                Err(Refusal::WrongType)
+            }
         }
     }
 
     /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
     pub(crate) fn pttl(&mut self, name: &Name<'_>) -> i64 {
         let now = self.now;
-        let until = match self.look(name) {
+        let (until, far_end) = match self.look(name) {
             Entry::Absent => return -2,
-            Entry::Text(held) | Entry::Hash(held) => held.until,
-            Entry::Foreign(holder) => holder.until,
-            Entry::List => match self.signals(name).until(name.bytes(), now) {
-                Some(until) => until,
-                None => return -2,
-            },
+            Entry::Text(held) | Entry::Hash(held) => {
+                let far_ends = &self.signals(name).far_ends;
+                (held.until, far_ends.get(name.bytes(), held.fence))
+            }
+            Entry::Foreign(holder) => (holder.until, None),
+            Entry::List | Entry::Set => {
+                let signals = self.signals(name);
+                match signals.until(name.bytes(), now) {
+                    Some(until) => (until, signals.far_end(name.bytes(), now)),
+                    None => return -2,
+                }
+            }
         };
-        match until {
-            Tick::NEVER => -1,
-            until => i64::try_from(now.ms_until(until)).unwrap_or(i64::MAX),
-        }
+        let left_ms = match (until, far_end) {
+            (_, Some(unix_ms)) => unix_ms.saturating_sub(unix_now_ms()),
+            (Tick::NEVER, None) => return -1,
+            (until, None) => now.ms_until(until),
+        };
+        i64::try_from(left_ms).unwrap_or(i64::MAX)
     }
 
     // ---- changing
@@ -226,20 +241,13 @@ impl<'a> Section<'a> {
         content: &Content<'_>,
         expiry: Expiry,
     ) -> Result<Option<Grant>, Refusal> {
-        let now = self.now;
-        if self.signals(name).exists(name.bytes(), now) {
-            return Ok(None);
-        }
-        let span = self.begin(content, expiry)?;
-        let mut buffer = Vec::new();
-        let request = exclusive(name, span, content.encode(&mut buffer));
-        let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
-        self.granted(&request, outcome)
+        self.add_as(Mode::Exclusive, name, content, expiry)
     }
 
-    /// As `add`, for one of several holders: taken as well if all who hold it do so together.
-    pub(crate) fn add_shared(
+    /// As `add`, alone or as one of several holders: those take it as well if all who hold it do so together.
+    pub(crate) fn add_as(
         &mut self,
+        mode: Mode,
         name: &Name<'_>,
         content: &Content<'_>,
         expiry: Expiry,
@@ -251,11 +259,13 @@ impl<'a> Section<'a> {
         let span = self.begin(content, expiry)?;
         let mut buffer = Vec::new();
         let request = Acquire {
-            mode: Mode::Shared,
+            mode,
             ..exclusive(name, span, content.encode(&mut buffer))
         };
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
-        self.granted(&request, outcome)
+        let grant = self.granted(&request, outcome)?;
+        self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+        Ok(grant)
     }
 
     /// Stands in line for a lock. The grant, if it comes later, comes by mail.
@@ -296,7 +306,11 @@ impl<'a> Section<'a> {
             match engine.take_over(self.seat, &request, from, now) {
                 None => return Ok(None),
                 Some(Outcome::Held(_)) => std::thread::yield_now(),
-                Some(outcome) => return self.granted(&request, outcome),
+                Some(outcome) => {
+                    let grant = self.granted(&request, outcome)?;
+                    self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+                    return Ok(grant);
+                }
             }
         }
         Err(Refusal::AtCeiling)
@@ -370,6 +384,7 @@ impl<'a> Section<'a> {
                 let fence = fence.get();
                 self.core
                     .record_renewal(name.bytes(), fence, until, self.now);
+                self.keep_end(name, Fence::new(fence), expiry);
                 Ok(Some(until))
             }
             Renewal::NotHeld(_) => {
@@ -386,12 +401,14 @@ impl<'a> Section<'a> {
         match self.look(name) {
             Entry::Absent | Entry::Foreign(_) => Ok(false),
             Entry::Text(held) | Entry::Hash(held) => self.renew(name, &held, expiry),
-            Entry::List => {
+            Entry::List | Entry::Set => {
                 let until = match expiry {
                     Expiry::Never => Tick::NEVER,
                     Expiry::Ms(ms) => now.plus_ms(ms),
                 };
-                Ok(self.signals(name).expire(name.bytes(), until, now))
+                let far_end = self.far_end(expiry);
+                let signals = self.signals(name);
+                Ok(signals.expire(name.bytes(), until, far_end, now))
             }
         }
     }
@@ -492,6 +509,19 @@ impl<'a> Section<'a> {
         Ok(length)
     }
 
+    /// Puts members in a set. How many of them were not there.
+    pub(crate) fn add_members(
+        &mut self,
+        name: &Name<'_>,
+        members: &[&[u8]],
+    ) -> Result<usize, Refusal> {
+        if !matches!(self.look(name), Entry::Absent | Entry::Set) {
+            return Err(Refusal::WrongType);
+        }
+        let now = self.now;
+        self.signals(name).add_members(name.bytes(), members, now)
+    }
+
     /// Has the first in line look whether there is something for it.
     pub(crate) fn wake_first(&mut self, name: &Name<'_>) {
         if let Some(connection) = self.signals(name).first_waiting(name.bytes()) {
@@ -504,104 +534,7 @@ impl<'a> Section<'a> {
 
     /// Whether somebody holds a lock at this key.
     fn is_locked(&mut self, name: &Name<'_>) -> bool {
-        !matches!(self.look(name), Entry::Absent | Entry::List)
-    }
-
-    /// Something is about to be done to a lock without showing that it is the caller's.
-    pub(crate) fn force(&self) -> Result<(), Refusal> {
-        if self.core.shared.config.redis_strict {
-            return Err(Refusal::Strict);
-        }
-        self.core.metrics().redis_forced.bump();
-        Ok(())
-    }
-
-    /// What every grant begins with: is it possible at all, and for how long is it.
-    fn begin(&self, content: &Content<'_>, expiry: Expiry) -> Result<Span, Refusal> {
-        self.core.metrics().acquire_attempts.bump();
-        if self.core.is_stopping.get() {
-            return Err(Refusal::Stopping);
-        }
-        if content.bytes() > VALUE_BYTES_MAX {
-            return Err(Refusal::ValueLength(content.bytes()));
-        }
-        Ok(self.span(expiry))
-    }
-
-    /// As long as was asked for, and no longer than the settings allow.
-    pub(crate) fn span(&self, expiry: Expiry) -> Span {
-        let cap_ms = match self.core.shared.config.redis_max_ttl.as_millis() as u64 {
-            0 => TTL_MS_MAX,
-            cap_ms => cap_ms.min(TTL_MS_MAX),
-        };
-        match expiry {
-            Expiry::Ms(ms) => Span::Ms(ms.clamp(1, cap_ms)),
-            Expiry::Never if cap_ms < TTL_MS_MAX => Span::Ms(cap_ms),
-            Expiry::Never => Span::Forever,
-        }
-    }
-
-    /// Counts and writes down what was granted; turns what was not into an answer.
-    fn granted(&self, request: &Acquire<'_>, outcome: Outcome) -> Result<Option<Grant>, Refusal> {
-        let (core, session) = (self.core, &self.port.session);
-        let metrics = core.metrics();
-        match outcome {
-            Outcome::Granted(grant) => {
-                metrics.acquire_grants.bump();
-                metrics.acquire_wait.record(0);
-                if grant.count == 1 {
-                    metrics.holds_begun.bump();
-                    session.count_held(core.id, 1);
-                }
-                if let Some(audit) = core.shared.audit() {
-                    audit.granted_over_redis(session, request, &grant);
-                }
-                let terms = GrantTerms {
-                    key: request.key.bytes(),
-                    is_shared: request.mode == Mode::Shared,
-                    is_session_bound: false,
-                    note: request.note,
-                };
-                core.record_grant(session, &grant, &terms, self.now);
-                Ok(Some(grant))
-            }
-            Outcome::Held(_) | Outcome::UpgradeRefused(_) => {
-                metrics.acquire_refusals.bump();
-                Ok(None)
-            }
-            outcome => Err(self.refused(&outcome)),
-        }
-    }
-
-    /// Why there was neither a grant nor a holder.
-    pub(crate) fn refused(&self, outcome: &Outcome) -> Refusal {
-        let metrics = self.core.metrics();
-        match outcome {
-            Outcome::Busy(limit) => {
-                let counter = match limit {
-                    Limit::Keys => &metrics.busy_keys,
-                    Limit::WaitersPerKey => &metrics.busy_waiters_per_key,
-                    Limit::Waiters => &metrics.busy_waiters,
-                    Limit::SharedHolders => &metrics.busy_shared_holders,
-                    Limit::Sessions => &metrics.busy_sessions,
-                    Limit::Bytes => &metrics.busy_bytes,
-                };
-                counter.bump();
-                Refusal::Busy(*limit)
-            }
-            Outcome::AtCeiling => {
-                metrics.at_ceiling.bump();
-                let recovery = &self.core.shared.recovery;
-                match recovery.is_on() {
-                    true => Refusal::Recovering {
-                        left_ms: recovery.remaining_ms(self.now).unwrap_or(1),
-                    },
-                    false => Refusal::AtCeiling,
-                }
-            }
-            Outcome::Invalid(invalid) => Refusal::text(format!("ERR {invalid:?}")),
-            outcome => Refusal::text(format!("ERR the server cannot do that now: {outcome:?}")),
-        }
+        !matches!(self.look(name), Entry::Absent | Entry::List | Entry::Set)
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! One such table stands in each stripe of the keyspace, behind the stripe's mutex.
 
+use super::far::FarEnds;
 use super::refusal::Refusal;
 use crate::host::ConnectionId;
 use engine::Tick;
@@ -29,13 +30,19 @@ pub(crate) struct Signals {
     /// Rises with every change, for `WATCH`.
     changes: u64,
     sweep_at: usize,
+    /// When the locks of this stripe end, where the engine does not know.
+    pub(crate) far_ends: FarEnds,
 }
 
 struct List {
     elements: VecDeque<Box<[u8]>>,
     until: Tick,
+    /// When it ends if that is further ahead than ticks are counted.
+    far_end_unix_ms: Option<u64>,
     /// Of the latest change.
     change: u64,
+    /// Whether it is a set, whose elements are in no order and there once.
+    is_set: bool,
 }
 
 impl Signals {
@@ -48,6 +55,10 @@ impl Signals {
         !self.lists.is_empty() && self.list(name, now).is_some()
     }
 
+    pub(crate) fn is_set(&self, name: &[u8], now: Tick) -> bool {
+        !self.lists.is_empty() && self.list(name, now).is_some_and(|list| list.is_set)
+    }
+
     pub(crate) fn len(&self, name: &[u8], now: Tick) -> usize {
         self.list(name, now).map_or(0, |list| list.elements.len())
     }
@@ -55,6 +66,11 @@ impl Signals {
     /// When a list ends; [`Tick::NEVER`] unless somebody said so.
     pub(crate) fn until(&self, name: &[u8], now: Tick) -> Option<Tick> {
         self.list(name, now).map(|list| list.until)
+    }
+
+    /// When a list ends, if that is further ahead than [`Self::until`] can say.
+    pub(crate) fn far_end(&self, name: &[u8], now: Tick) -> Option<u64> {
+        self.list(name, now).and_then(|list| list.far_end_unix_ms)
     }
 
     /// A number that differs after every change of this list, and is zero for one that is not there.
@@ -88,7 +104,9 @@ impl Signals {
             let list = List {
                 elements: VecDeque::new(),
                 until: Tick::NEVER,
+                far_end_unix_ms: None,
                 change: 0,
+                is_set: false,
             };
             self.lists.insert(name.into(), list);
         }
@@ -102,6 +120,33 @@ impl Signals {
             list.elements.push_front((*element).into());
         }
         Ok(list.elements.len())
+    }
+
+    /// Puts members in a set, which is made if there is nothing. Returns how many were not there.
+    pub(crate) fn add_members(
+        &mut self,
+        name: &[u8],
+        members: &[&[u8]],
+        now: Tick,
+    ) -> Result<usize, Refusal> {
+        let list = self.list(name, now);
+        let there = |member: &&[u8]| {
+            list.is_some_and(|list| list.elements.iter().any(|element| **element == **member))
+        };
+        let mut new: Vec<&[u8]> = members
+            .iter()
+            .filter(|member| !there(member))
+            .copied()
+            .collect();
+        new.sort_unstable();
+        new.dedup();
+        if !new.is_empty() {
+            self.push(name, &new, now)?;
+            if let Some(set) = self.lists.get_mut(name) {
+                set.is_set = true;
+            }
+        }
+        Ok(new.len())
     }
 
     fn make_room(&mut self, now: Tick) -> Result<(), Refusal> {
@@ -119,7 +164,7 @@ impl Signals {
 
     /// Takes the first element of a list; the list goes with the last.
     pub(crate) fn pop(&mut self, name: &[u8], now: Tick) -> Option<Box<[u8]>> {
-        if !self.exists(name, now) {
+        if !self.exists(name, now) || self.is_set(name, now) {
             return None;
         }
         self.changes += 1;
@@ -138,13 +183,20 @@ impl Signals {
     }
 
     /// Sets when a list ends. `false`: there is none.
-    pub(crate) fn expire(&mut self, name: &[u8], until: Tick, now: Tick) -> bool {
+    pub(crate) fn expire(
+        &mut self,
+        name: &[u8],
+        until: Tick,
+        far_end_unix_ms: Option<u64>,
+        now: Tick,
+    ) -> bool {
         if !self.exists(name, now) {
             return false;
         }
         self.changes += 1;
         if let Some(list) = self.lists.get_mut(name) {
             list.until = until;
+            list.far_end_unix_ms = far_end_unix_ms;
             list.change = self.changes;
         }
         true
@@ -210,7 +262,7 @@ mod tests {
         let mut signals = Signals::default();
         assert_eq!(signals.push(b"s", &[b"1", b"2"], at(0)), Ok(2));
         assert_eq!(signals.pop(b"s", at(0)).as_deref(), Some(&b"2"[..]));
-        assert!(signals.expire(b"s", at(5), at(0)));
+        assert!(signals.expire(b"s", at(5), None, at(0)));
         assert!(signals.exists(b"s", at(4)));
         assert!(!signals.exists(b"s", at(5)));
         assert_eq!(
@@ -221,6 +273,19 @@ mod tests {
         assert_eq!(signals.pop(b"s", at(6)).as_deref(), Some(&b"3"[..]));
         assert!(!signals.exists(b"s", at(6)));
         assert_eq!(signals.pop(b"s", at(6)), None);
+    }
+
+    #[test]
+    fn a_set_has_each_member_once_and_is_no_list() {
+        let mut signals = Signals::default();
+        assert_eq!(signals.add_members(b"s", &[b"1", b"2", b"1"], at(0)), Ok(2));
+        assert_eq!(signals.add_members(b"s", &[b"2", b"3"], at(0)), Ok(1));
+        assert_eq!(signals.add_members(b"s", &[b"3"], at(0)), Ok(0));
+        assert!(signals.is_set(b"s", at(0)));
+        assert_eq!(signals.pop(b"s", at(0)), None);
+        assert!(signals.remove(b"s", at(0)));
+        assert_eq!(signals.push(b"s", &[b"1"], at(0)), Ok(1));
+        assert!(!signals.is_set(b"s", at(0)));
     }
 
     #[test]
@@ -238,7 +303,7 @@ mod tests {
             assert!(signals.push(&number.to_le_bytes(), &[b"x"], at(0)).is_ok());
         }
         assert!(signals.push(b"one more", &[b"x"], at(0)).is_err());
-        assert!(signals.expire(b"s", at(1), at(0)));
+        assert!(signals.expire(b"s", at(1), None, at(0)));
         signals.sweep_at = 0;
         assert!(
             signals.push(b"one more", &[b"x"], at(1)).is_ok(),

@@ -205,6 +205,16 @@ impl Stage<'_> {
                 if let Some(transaction) = &mut client.transaction {
                     transaction.is_broken = true;
                 }
+                // And the end of one that is itself wrong ends it.
+                if args[0].eq_ignore_ascii_case(b"exec") {
+                    client.transaction = None;
+                    client.watched.clear();
+                    let reason = refusal.to_string();
+                    let reason = reason.strip_prefix("ERR ").unwrap_or(&reason);
+                    return Err(Refusal::text(format!(
+                        "EXECABORT Transaction discarded because of: {reason}"
+                    )));
+                }
                 return Err(refusal);
             }
         };

@@ -31,7 +31,7 @@ fn with_grace(directory: &Path, durability: Durability, grace: bool) -> Server {
 }
 
 /// What a kill would leave at this moment.
-fn wreck(directory: &Path) -> TempDir {
+pub(crate) fn wreck(directory: &Path) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();

@@ -12,6 +12,7 @@ mod locks;
 mod metrics;
 mod noise;
 mod random;
+mod redis;
 mod repeats;
 mod sessions;
 mod slow;

@@ -152,9 +152,12 @@ fn a_waiter_whose_session_ended_delays_nobody() {
     assert_eq!(next.reply(id, granted), held + 1);
 }
 
-/// A grant travels through a mailbox, and its connection may be gone when it is opened. Here a connection waits for a lock
-/// that it holds itself, releases it and goes, all in one breath and behind enough other requests that the server reads the
-/// end of the stream before it opens its mail. Not every time, but soon.
+/// As many as are read at once.
+const PINGS_MAX: usize = 500;
+
+/// A grant travels through a mailbox, and its connection may be gone when it is opened. Here a connection waits for a lock of
+/// its session, and goes while another one, perhaps on the other core, gives the lock back. Not every time is the grant on
+/// its way just then, but soon.
 #[test]
 fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
     let server = start();
@@ -172,26 +175,31 @@ fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
         let waiting = next.stand_in_line(&key, 1, &mut observer);
         let before = observer.stats();
 
+        // Its core is busy with these for a while, then finds the end of the stream. The lock must be handed on in between,
+        // from another core: how long that takes nobody knows, so every round has another number of them.
         let mut breath: Vec<u8> = Vec::new();
-        let pings = gone.next_id()..gone.next_id() + 4_000;
-        for id in pings.clone() {
+        for id in (gone.next_id()..).take(rounds * 37 % PINGS_MAX) {
             breath.extend(encode(id, &Request::Ping));
         }
-        breath.extend(encode(pings.end, &release(&key, held)));
         gone.send_bytes(&breath);
         gone.finish_sending();
+        let released = sibling.send(&release(&key, held));
         gone.farewell();
         drop(gone);
         until("the connection is gone", || {
             observer.stat("connections_closed_total") > before["connections_closed_total"]
         });
 
+        let was_released = sibling.reply(released, |reply| matches!(reply, Reply::Released { .. }));
+        assert!(was_released);
         // If the grant was delivered in time after all, the session has the lock, on its other connection too.
         let was_delivered = sibling.release(&key, held + 1);
         let fence = next.reply(waiting, granted);
-        assert_eq!(fence, held + 2, "one of them in between, nobody else");
         let returned = observer.stat("grants_returned_total") - before["grants_returned_total"];
-        assert_eq!(returned, u64::from(!was_delivered));
+        // Out of line before the lock was free, or granted it: then it is the one in between, and nobody else.
+        let was_granted = fence != held + 1;
+        assert!(!was_granted || fence == held + 2, "{fence} after {held}");
+        assert_eq!(returned > 0, was_granted && !was_delivered);
         assert!(next.release(&key, fence));
         returned > 0
     });

@@ -78,14 +78,7 @@ impl Etcd {
         wish: &Wish,
         patience: Duration,
     ) -> Result<Option<u64>, String> {
-        // Leases are whole seconds.
-        let seconds = wish.ttl.as_secs_f64().ceil().max(1.0) as u64;
-        let question = json!({ "TTL": seconds });
-        let granted = call(self.address, "/v3/lease/grant", &question, PATIENCE)?;
-        let lease = granted["ID"]
-            .as_str()
-            .ok_or("etcd: a lease has a number")?
-            .to_owned();
+        let lease = grant(self.address, wish.ttl)?;
         let is_over = Arc::new(AtomicBool::new(false));
         if wish.wait > wish.ttl || wish.is_renewed {
             // Whoever waits must keep its lease alive meanwhile; whoever holds, only if it was asked to.
@@ -100,8 +93,6 @@ impl Etcd {
         if !wish.is_renewed {
             is_over.store(true, Ordering::Relaxed);
         }
-        let fence = locked["header"]["revision"].as_str();
-        let fence = fence.and_then(|revision| revision.parse().ok());
         self.held = Some(Held {
             key: locked["key"]
                 .as_str()
@@ -109,8 +100,94 @@ impl Etcd {
                 .to_owned(),
             is_over,
         });
-        fence.map(Some).ok_or("etcd: a revision is a number".into())
+        revision(&locked).map(Some)
     }
+}
+
+/// etcd for those who will not stand in line: a key under a lease, put if it is not there. One transaction decides.
+pub(crate) struct Keys {
+    address: SocketAddr,
+}
+
+impl Keys {
+    pub(crate) fn new(address: SocketAddr) -> Self {
+        Keys { address }
+    }
+
+    /// Asks once. The fence; `None`: somebody else has the lock.
+    pub(crate) fn try_acquire(&mut self, key: &str, ttl: Duration) -> Result<Option<u64>, String> {
+        let key = base64(key.as_bytes());
+        // A look costs no lease.
+        if self.call("/v3/kv/range", &json!({ "key": key }))?["count"] == "1" {
+            return Ok(None);
+        }
+        let lease = grant(self.address, ttl)?;
+        let put = json!({
+            "compare": [{ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0" }],
+            "success": [{ "request_put": { "key": key, "lease": lease } }],
+        });
+        let answer = self.call("/v3/kv/txn", &put)?;
+        match answer["succeeded"].as_bool() {
+            Some(true) => revision(&answer).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Deletes the key if it is still the one that was put under this fence. Whether it was.
+    pub(crate) fn release(&mut self, key: &str, fence: u64) -> Result<bool, String> {
+        let key = base64(key.as_bytes());
+        let delete = json!({
+            "compare": [{ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": fence.to_string() }],
+            "success": [{ "request_delete_range": { "key": key } }],
+        });
+        let answer = self.call("/v3/kv/txn", &delete)?;
+        Ok(answer["succeeded"] == true)
+    }
+
+    /// Puts a key that lives as long as its lease.
+    pub(crate) fn put(&mut self, key: &str, ttl: Duration) -> Result<(), String> {
+        let lease = grant(self.address, ttl)?;
+        let put = json!({ "key": base64(key.as_bytes()), "lease": lease });
+        self.call("/v3/kv/put", &put).map(|_| ())
+    }
+
+    /// How many keys there are that begin with `prefix`, whose last byte must not be the highest there is.
+    pub(crate) fn count(&mut self, prefix: &str) -> Result<u64, String> {
+        let mut end = prefix.as_bytes().to_vec();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        let range = json!({
+            "key": base64(prefix.as_bytes()), "range_end": base64(&end), "count_only": true,
+        });
+        let answer = self.call("/v3/kv/range", &range)?;
+        // A count of zero is left out.
+        let count = answer["count"].as_str().unwrap_or("0");
+        count
+            .parse()
+            .map_err(|_| "etcd: a count is a number".to_owned())
+    }
+
+    fn call(&self, path: &str, question: &Value) -> Result<Value, String> {
+        Ok(call(self.address, path, question, PATIENCE)?)
+    }
+}
+
+/// A new lease. Its number.
+fn grant(address: SocketAddr, ttl: Duration) -> Result<String, String> {
+    // Leases are whole seconds.
+    let seconds = ttl.as_secs_f64().ceil().max(1.0) as u64;
+    let question = json!({ "TTL": seconds });
+    let granted = call(address, "/v3/lease/grant", &question, PATIENCE)?;
+    let lease = granted["ID"].as_str();
+    Ok(lease.ok_or("etcd: a lease has a number")?.to_owned())
+}
+
+/// What an answer says the revision is: the fence of what it granted.
+fn revision(answer: &Value) -> Result<u64, String> {
+    let revision = answer["header"]["revision"].as_str();
+    let revision = revision.and_then(|revision| revision.parse().ok());
+    revision.ok_or("etcd: a revision is a number".to_owned())
 }
 
 impl Lock for Etcd {

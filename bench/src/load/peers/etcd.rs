@@ -10,7 +10,7 @@ use super::http2::Http2;
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
 use bytes::{BufMut, BytesMut};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -61,6 +61,15 @@ impl Etcd {
 /// Starts a server of one node.
 pub(super) fn start(directory: &Path) -> io::Result<Started> {
     let (client, peer) = (free_address()?, free_address()?);
+    let log = directory.join("etcd.log");
+    let arguments = arguments(directory, client, peer);
+    let mut process = Process::start(Path::new("etcd"), &arguments, &log)?;
+    process.wait_for(client)?;
+    Ok((vec![client], vec![process]))
+}
+
+/// What a server of one node is started with.
+pub(crate) fn arguments(directory: &Path, client: SocketAddr, peer: SocketAddr) -> Vec<String> {
     let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
     let data = directory.join("data");
     let arguments = [
@@ -72,14 +81,10 @@ pub(super) fn start(directory: &Path) -> io::Result<Started> {
         ("--initial-advertise-peer-urls", &peer_url),
         ("--initial-cluster", &format!("bench={peer_url}")),
     ];
-    let arguments: Vec<String> = arguments
+    arguments
         .into_iter()
         .flat_map(|(name, value)| [name.to_owned(), value.to_owned()])
-        .collect();
-    let log = directory.join("etcd.log");
-    let mut process = Process::start(Path::new("etcd"), &arguments, &log)?;
-    process.wait_for(client)?;
-    Ok((vec![client], vec![process]))
+        .collect()
 }
 
 impl Speaker for Etcd {

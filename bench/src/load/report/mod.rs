@@ -1,7 +1,7 @@
 //! What people read: one aligned table per workload, and below it what bounds each peer and which way of waiting suits it best.
 
 mod json;
-mod plot;
+pub(crate) mod plot;
 
 pub(crate) use json::write as write_json;
 pub(crate) use plot::draw_all;

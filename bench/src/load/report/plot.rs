@@ -4,16 +4,17 @@
 use crate::load::peers::PeerName;
 use crate::load::rounds::Row;
 use crate::load::workloads::Workload;
+use plotters::coord::Shift;
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-const SIZE: (u32, u32) = (1280, 720);
-const LEGEND_WIDTH: u32 = 210;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(40, 40, 40);
-const GRID: RGBColor = RGBColor(225, 225, 225);
+pub(crate) const SIZE: (u32, u32) = (1280, 720);
+pub(crate) const LEGEND_WIDTH: u32 = 210;
+pub(crate) const FONT: &str = "sans-serif";
+pub(crate) const INK: RGBColor = RGBColor(40, 40, 40);
+pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
 
 /// The farthest quantile of a distribution that is drawn, as the number of its nines.
 const NINES_MAX: f64 = 4.0;
@@ -342,14 +343,24 @@ fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
         }
     }
     let named = plot.lines.iter().filter(|line| !line.is_dashed);
-    for (line, row) in named.zip(0..) {
-        let y = 40 + 36 * row;
-        let sample = PathElement::new([(0, y), (30, y)], line.colour.stroke_width(6));
-        legend.draw(&sample)?;
-        let style = (FONT, 22).into_font().color(&INK);
-        legend.draw(&Text::new(line.name.clone(), (40, y - 11), style))?;
-    }
+    draw_legend(&legend, named.map(|line| (line.name.as_str(), line.colour)))?;
     root.present()?;
+    Ok(())
+}
+
+/// Names and colours of lines, one below the other.
+pub(crate) fn draw_legend<'a>(
+    area: &DrawingArea<SVGBackend<'_>, Shift>,
+    lines: impl Iterator<Item = (&'a str, RGBColor)>,
+) -> Result<(), Box<dyn Error>> {
+    for ((name, colour), row) in lines.zip(0..) {
+        let y = 40 + 36 * row;
+        let sample = PathElement::new([(0, y), (30, y)], colour.stroke_width(6));
+        area.draw(&sample).map_err(|error| error.to_string())?;
+        let style = (FONT, 22).into_font().color(&INK);
+        area.draw(&Text::new(name.to_owned(), (40, y - 11), style))
+            .map_err(|error| error.to_string())?;
+    }
     Ok(())
 }
 

@@ -1,12 +1,12 @@
-//! Takes many locks and keeps them: how `--expiry` and `--renew` begin.
+//! Takes many locks and keeps them: how `--expiry` and `--renew` begin, and the experiment `expiry`.
 //!
 //! The `n`th of `L` lanes takes the keys `n`, `n + L`, `n + 2 L`, ... with one request under way, and holds them all. So who owns a
 //! key follows from its number, and nothing has to be kept per key.
 
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::speaker::{Answer, Ask, Speaker};
-use bench::keys::key_bytes;
-use std::time::Duration;
+use bench::keys::{Random, key_bytes};
+use std::time::{Duration, Instant};
 
 /// How long a fill may take: ten million locks of the slowest peer.
 const FILL: Duration = Duration::from_secs(600);
@@ -61,6 +61,72 @@ impl<S: Speaker, F: Lease> Script<S> for Fill<F> {
     }
 }
 
+/// Locks that were taken and are left to run out.
+pub(crate) struct Expiring {
+    /// When the first one was meant to end.
+    pub(crate) first_end: Instant,
+    /// When each ends, in milliseconds after that; sorted. A lease that was taken too late for the plan ends when it ends.
+    ends_ms: Vec<u32>,
+}
+
+impl Expiring {
+    /// How many leases have not ended by `now`.
+    pub(crate) fn live(&self, now: Instant) -> u64 {
+        let Some(since) = now.checked_duration_since(self.first_end) else {
+            return self.ends_ms.len() as u64;
+        };
+        let since_ms = since.as_millis();
+        let ended = self
+            .ends_ms
+            .partition_point(|&end_ms| u128::from(end_ms) <= since_ms);
+        (self.ends_ms.len() - ended) as u64
+    }
+
+    /// When the last one ends.
+    pub(crate) fn last_end(&self) -> Instant {
+        let last_ms = self.ends_ms.last().copied().unwrap_or(0);
+        self.first_end + Duration::from_millis(u64::from(last_ms))
+    }
+}
+
+/// When leases are to end.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    /// From the beginning of the fill, which should be over by then, to the end of the first.
+    pub(crate) lead: Duration,
+    /// From there to the end of the last.
+    pub(crate) spread: Duration,
+    /// Who ends when is random.
+    pub(crate) seed: u64,
+}
+
+/// Takes the locks `keys` and leaves them to run out.
+pub(super) fn fill_expiring<S: Speaker>(
+    generator: &mut Generator<S>,
+    lanes: &[u32],
+    keys: std::ops::Range<u64>,
+    times: Times,
+) -> Result<Expiring, String> {
+    let Times { lead, spread, seed } = times;
+    let (begun, begun_ns) = (Instant::now(), generator.now());
+    let (lead_ns, spread_ns) = (lead.as_nanos() as u64, spread.as_nanos() as u64);
+    let mut random = Random::new(seed);
+    let mut ends_ms = Vec::with_capacity((keys.end - keys.start) as usize);
+    fill(generator, lanes, keys, |_, now| {
+        let since_ns = now - begun_ns;
+        let wanted_ns = lead_ns + random.below(spread_ns.max(1));
+        let ttl_ms = (wanted_ns.saturating_sub(since_ns) / 1_000_000).max(1);
+        let end_ns = since_ns + ttl_ms * 1_000_000;
+        ends_ms.push((end_ns.saturating_sub(lead_ns) / 1_000_000) as u32);
+        ttl_ms as u32
+    })?;
+    ends_ms.sort_unstable();
+    Ok(Expiring {
+        first_end: begun + lead,
+        ends_ms,
+    })
+}
+
 /// Takes the locks `keys`, on these lanes of the generator.
 pub(super) fn fill<S: Speaker>(
     generator: &mut Generator<S>,
@@ -92,5 +158,24 @@ pub(super) fn fill<S: Speaker>(
             "{missing} locks were still missing after {} s",
             FILL.as_secs()
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_live_until_they_end() {
+        let first_end = Instant::now();
+        let expiring = Expiring {
+            first_end,
+            ends_ms: vec![5, 5, 20],
+        };
+        let live_after = |ms: u64| expiring.live(first_end + Duration::from_millis(ms));
+        assert_eq!([0, 4, 5, 19, 20, 90].map(live_after), [3, 3, 1, 1, 0, 0]);
+        let before = first_end.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(expiring.live(before), 3);
+        assert_eq!(expiring.last_end(), first_end + Duration::from_millis(20));
     }
 }

@@ -20,14 +20,14 @@ impl Unit {
     /// So many of these in milliseconds from now, negative for what has passed. `None`: beyond all counting.
     fn ms_from_now(self, number: i64) -> Option<i64> {
         let now_ms = unix_now_ms() as i64;
-        match self {
-            Unit::Seconds => number.checked_mul(1_000),
-            Unit::Milliseconds => Some(number),
-            Unit::UnixSeconds => number.checked_mul(1_000)?.checked_sub(now_ms),
-            Unit::UnixMilliseconds => number.checked_sub(now_ms),
-        }
         // As a time on the wall it must be countable as well.
-        .filter(|ms| ms.checked_add(now_ms).is_some())
+        let is_countable = |ms: &i64| ms.checked_add(now_ms).is_some();
+        match self {
+            Unit::Seconds => number.checked_mul(1_000).filter(is_countable),
+            Unit::Milliseconds => Some(number).filter(is_countable),
+            Unit::UnixSeconds => Some(number.checked_mul(1_000)?.saturating_sub(now_ms)),
+            Unit::UnixMilliseconds => Some(number.saturating_sub(now_ms)),
+        }
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn pttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 
 pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => (left_ms + 500) / 1_000,
+        left_ms @ 0.. => left_ms.saturating_add(500) / 1_000,
         none => none,
     });
     Ok(())
@@ -69,7 +69,7 @@ pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
 
 pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => (left_ms + unix_now_ms() as i64 + 500) / 1_000,
+        left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64 + 500) / 1_000,
         none => none,
     });
     Ok(())
@@ -77,7 +77,7 @@ pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Resul
 
 pub(super) fn pexpiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     out.integer(match call.section.pttl(call.name()) {
-        left_ms @ 0.. => left_ms + unix_now_ms() as i64,
+        left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64),
         none => none,
     });
     Ok(())
@@ -175,7 +175,7 @@ pub(super) fn persist(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     let name = call.name();
     let has_end = match call.section.look(name) {
         Entry::Text(held) | Entry::Hash(held) => held.until != Tick::NEVER,
-        Entry::List => call.section.pttl(name) >= 0,
+        Entry::List | Entry::Set => call.section.pttl(name) >= 0,
         Entry::Absent | Entry::Foreign(_) => false,
     };
     let is_set = has_end && call.section.expire(name, Expiry::Never)?;

@@ -73,12 +73,9 @@ fn ttl(text: &[u8], command: &'static str) -> Result<Expiry, Refusal> {
 pub(super) fn acquire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let request = Request::parse(call.args)?;
     let name = call.name();
-    let grant = match request.mode {
-        Mode::Exclusive => call.section.add(name, &request.content(), request.expiry)?,
-        Mode::Shared => call
-            .section
-            .add_shared(name, &request.content(), request.expiry)?,
-    };
+    let grant = call
+        .section
+        .add_as(request.mode, name, &request.content(), request.expiry)?;
     match grant {
         Some(grant) => write_grant(&grant, call.section.now, out),
         None if request.wait_ms > 0 && call.may_block => return wait(call, &request, out),

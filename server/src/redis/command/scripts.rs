@@ -9,10 +9,13 @@ use protocol::resp::{Writer, parse_integer};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
-/// How a call names its script.
+fn names_by_sha(args: &[&[u8]]) -> bool {
+    args[0].len() >= 7 && args[0][..7].eq_ignore_ascii_case(b"evalsha")
+}
+
+/// The script that a call names.
 fn find(args: &[&[u8]], port: &Port) -> Option<Script> {
-    let is_sha = args[0].len() >= 7 && args[0][..7].eq_ignore_ascii_case(b"evalsha");
-    match is_sha {
+    match names_by_sha(args) {
         true => parse_sha(args[1]).and_then(|sha| port.script(&sha)),
         false => script::recognise_text(args[1]).1,
     }
@@ -49,6 +52,10 @@ fn key_count(args: &[&[u8]]) -> Result<usize, Refusal> {
 
 /// The keys of a script: those it is given, and those it will look for by itself.
 pub(super) fn names<'a>(args: &[&'a [u8]], scope: &Scope<'_>) -> Result<Names<'a>, Refusal> {
+    // What cannot be a SHA-1 names no script, however its keys are counted.
+    if names_by_sha(args) && parse_sha(args[1]).is_none() {
+        return Ok(Names::new());
+    }
     let (keys, values) = args[3..].split_at(key_count(args)?);
     let Some(script) = find(args, scope.port) else {
         // It will be refused, whatever its keys.

@@ -5,7 +5,6 @@ use super::{Call, is};
 use crate::redis::content::Content;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held};
-use engine::Tick;
 use protocol::resp::Writer;
 
 /// When to set at all.
@@ -78,7 +77,13 @@ impl<'a> Options<'a> {
             } else {
                 return Err(Refusal::Syntax);
             };
-            if options.time != Time::Forever && (options.time != Time::Keep || time != Time::Keep) {
+            // Twice in the same unit: the last one counts, as in Redis.
+            let agrees = match (options.time, time) {
+                (Time::Forever, _) | (Time::Keep, Time::Keep) => true,
+                (Time::For(_, unit), Time::For(_, again)) => unit == again,
+                _ => false,
+            };
+            if !agrees {
                 return Err(Refusal::Syntax);
             }
             options.time = time;
@@ -110,12 +115,12 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     }
     let entry = call.section.look(name);
     let old = match (options.wants_old, &entry) {
-        (true, Entry::Hash(_) | Entry::List) => return Err(Refusal::WrongType),
+        (true, Entry::Hash(_) | Entry::List | Entry::Set) => return Err(Refusal::WrongType),
         (true, _) => call.section.value(name)?,
         (false, _) => None,
     };
     let expiry = match options.time {
-        Time::Keep => kept(&entry, call),
+        Time::Keep => kept(call),
         _ => expiry,
     };
     let is_set = match (options.condition, entry) {
@@ -129,7 +134,10 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
             call.section.overwrite(name, &content, expiry)?;
             true
         }
-        (Condition::IfEqual(_) | Condition::IfDifferent(_), Entry::Hash(_) | Entry::List) => {
+        (
+            Condition::IfEqual(_) | Condition::IfDifferent(_),
+            Entry::Hash(_) | Entry::List | Entry::Set,
+        ) => {
             return Err(Refusal::WrongType);
         }
         (Condition::IfEqual(expected), Entry::Text(held)) if *held.value == *expected => {
@@ -182,17 +190,9 @@ fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
 }
 
 /// What is left of the time of what is there.
-fn kept(entry: &Entry, call: &mut Call<'_, '_>) -> Expiry {
-    let until = match entry {
-        Entry::Text(held) | Entry::Hash(held) => held.until,
-        Entry::Foreign(holder) => holder.until,
-        Entry::Absent | Entry::List => match call.section.pttl(call.name()) {
-            left_ms @ 0.. => return Expiry::Ms(left_ms as u64),
-            _ => Tick::NEVER,
-        },
-    };
-    match until {
-        Tick::NEVER => Expiry::Never,
-        until => Expiry::Ms(call.section.now.ms_until(until).max(1)),
+fn kept(call: &mut Call<'_, '_>) -> Expiry {
+    match call.section.pttl(call.name()) {
+        left_ms @ 0.. => Expiry::Ms(left_ms.max(1) as u64),
+        _ => Expiry::Never,
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn delex(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
                 Entry::Absent => false,
                 Entry::Text(held) => *held.value != *value,
                 Entry::Foreign(_) => true,
-                Entry::Hash(_) | Entry::List => return Err(Refusal::WrongType),
+                Entry::Hash(_) | Entry::List | Entry::Set => return Err(Refusal::WrongType),
             };
             let removed = differs && call.section.remove(name)?;
             out.integer(i64::from(removed));
@@ -120,6 +120,7 @@ pub(super) fn type_of(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
         Entry::Text(_) | Entry::Foreign(_) => "string",
         Entry::Hash(_) => "hash",
         Entry::List => "list",
+        Entry::Set => "set",
     });
     Ok(())
 }

@@ -117,7 +117,7 @@ pub(super) fn seconds(left_ms: i64) -> i64 {
     if left_ms < 0 {
         left_ms
     } else {
-        (left_ms + 500) / 1_000
+        left_ms.saturating_add(500) / 1_000
     }
 }
 

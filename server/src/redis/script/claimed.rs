@@ -41,7 +41,7 @@ pub(super) fn run(
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
     match script {
-        Claimed::New => write_ok(add(section, call, call.set_ms(2)?)?, out),
+        Claimed::New => write_ok(add(section, call, || call.set_ms(2))?, out),
         Claimed::NewSeconds => write_ok(new_for_seconds(section, call)?, out),
         Claimed::NewOrEndless => out.integer(i64::from(new_or_endless(section, call)?)),
         Claimed::NewOrOwn => write_ok(new_or_own(section, call, true)?, out),
@@ -66,16 +66,20 @@ fn write_ok(done: bool, out: &mut Writer<'_>) {
     }
 }
 
-/// Takes the key if nothing is there.
-fn add(section: &mut Section<'_>, call: &ScriptCall<'_>, expiry: Expiry) -> Result<bool, Refusal> {
-    let content = Content::Text(call.arg(1)?);
-    let grant = section.add(call.key(1)?, &content, expiry)?;
+/// Takes the key if nothing is there. How long is the last thing that is asked for, as Redis does.
+fn add(
+    section: &mut Section<'_>,
+    call: &ScriptCall<'_>,
+    expiry: impl FnOnce() -> Result<Expiry, Refusal>,
+) -> Result<bool, Refusal> {
+    let (name, content) = (call.key(1)?, Content::Text(call.arg(1)?));
+    let grant = section.add(name, &content, expiry()?)?;
     Ok(grant.is_some())
 }
 
 fn new_for_seconds(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
     let is_free = !section.exists(call.key(1)?);
-    Ok(is_free && add(section, call, call.setex_seconds(2)?)?)
+    Ok(is_free && add(section, call, || call.setex_seconds(2))?)
 }
 
 fn new_or_endless(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
@@ -84,10 +88,10 @@ fn new_or_endless(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bo
         return Ok(false);
     }
     if call.arg_is(2, b"") {
-        return add(section, call, Expiry::Never);
+        return add(section, call, || Ok(Expiry::Never));
     }
     match call.pexpire_ms(2)? {
-        ms @ 1.. => add(section, call, Expiry::Ms(ms as u64)),
+        ms @ 1.. => add(section, call, || Ok(Expiry::Ms(ms as u64))),
         // Taken, and over.
         _ => Ok(true),
     }
@@ -99,7 +103,7 @@ fn new_or_own(
     may_be_new: bool,
 ) -> Result<bool, Refusal> {
     if may_be_new && !section.exists(call.key(1)?) {
-        return add(section, call, call.set_ms(2)?);
+        return add(section, call, || call.set_ms(2));
     }
     set_again(section, call)
 }
@@ -108,7 +112,7 @@ fn new_or_renew(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool
     let name = call.key(1)?;
     match call.own(section, name, 1)? {
         Some(held) => set_end(section, name, &held, call.pexpire_ms(2)?),
-        None => Ok(!section.exists(name) && add(section, call, call.set_ms(2)?)?),
+        None => Ok(!section.exists(name) && add(section, call, || call.set_ms(2))?),
     }
 }
 
@@ -117,14 +121,14 @@ fn renew_or_new(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool
     match call.own(section, name, 1)? {
         Some(held) => set_end(section, name, &held, call.pexpire_ms(2)?),
         // A time that makes no sense is refused even if somebody else has the lock.
-        None => add(section, call, call.set_ms(2)?),
+        None => add(section, call, || call.set_ms(2)),
     }
 }
 
 fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
     let (name, value) = (call.key(1)?, call.arg(1)?);
     let expiry = call.set_ms(3)?;
-    if add(section, call, expiry)? {
+    if add(section, call, || Ok(expiry))? {
         return Ok(true);
     }
     let prefix = Prefix::of(call)?;
@@ -133,7 +137,7 @@ fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Resul
             set_value(section, name, &held, value, expiry)
         }
         Entry::Text(_) | Entry::Foreign(_) | Entry::Absent => Ok(false),
-        Entry::Hash(_) | Entry::List => Err(Refusal::WrongType),
+        Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
     }
 }
 

@@ -197,7 +197,7 @@ fn expire_limited(
             let field = format!("attempt to perform arithmetic on field '?' (a {kind} value)");
             lua_error(&field)
         })?;
-        integer_of(section.now.ms_until(held.until) as f64 + more_ms)?
+        integer_of(section.pttl(name) as f64 + more_ms)?
     } else {
         call.pexpire_ms(2)?
     };

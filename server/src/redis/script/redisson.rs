@@ -106,7 +106,7 @@ fn holding(section: &mut Section<'_>, name: &Name<'_>, field: &[u8]) -> Result<H
         Entry::Absent => Ok(Holding::Nobody),
         Entry::Hash(held) if *held.value == *field => Ok(Holding::Caller(held)),
         Entry::Hash(_) | Entry::Foreign(_) => Ok(Holding::Other),
-        Entry::Text(_) | Entry::List => Err(Refusal::WrongType),
+        Entry::Text(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
     }
 }
 

@@ -93,7 +93,9 @@ pub(super) fn run(
         }
         Several::Release(arguments) => out.integer(release(section, call, arguments)?),
         Several::Obtain | Several::Refresh | Several::Free | Several::TimeLeft => {
-            if call.keys.is_empty() {
+            // `MSETNX` with keys and no value is refused as well, where Redis would count keys as values.
+            let has_value = script != Several::Obtain || !call.args.is_empty();
+            if call.keys.is_empty() || !has_value {
                 return Err(Refusal::text(
                     "ERR Wrong number of args calling Redis command from script",
                 ));
@@ -220,7 +222,7 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
                 Entry::Text(held) => prefix.is_shared(&held.value, value),
                 Entry::Absent => prefix.is_shared(b"", value),
                 Entry::Foreign(_) => false,
-                Entry::Hash(_) | Entry::List => return Err(Refusal::WrongType),
+                Entry::Hash(_) | Entry::List | Entry::Set => return Err(Refusal::WrongType),
             };
             if !is_own {
                 return Ok(false);

@@ -1,0 +1,67 @@
+//! What the engine answered to an acquire: counted, written down, and turned into what a client is told.
+
+use super::Section;
+use crate::net::record::GrantTerms;
+use crate::redis::refusal::Refusal;
+use engine::{Acquire, Grant, Mode, Outcome};
+
+impl Section<'_> {
+    /// Counts and writes down what was granted; turns what was not into an answer.
+    pub(super) fn granted(
+        &self,
+        request: &Acquire<'_>,
+        outcome: Outcome,
+    ) -> Result<Option<Grant>, Refusal> {
+        let (core, session) = (self.core, &self.port.session);
+        let metrics = core.metrics();
+        match outcome {
+            Outcome::Granted(grant) => {
+                metrics.acquire_grants.bump();
+                metrics.acquire_wait.record(0);
+                if grant.count == 1 {
+                    metrics.holds_begun.bump();
+                    session.count_held(core.id, 1);
+                }
+                if let Some(audit) = core.shared.audit() {
+                    audit.granted_over_redis(session, request, &grant);
+                }
+                let terms = GrantTerms {
+                    key: request.key.bytes(),
+                    is_shared: request.mode == Mode::Shared,
+                    is_session_bound: false,
+                    note: request.note,
+                };
+                core.record_grant(session, &grant, &terms, self.now);
+                Ok(Some(grant))
+            }
+            Outcome::Held(_) | Outcome::UpgradeRefused(_) => {
+                metrics.acquire_refusals.bump();
+                Ok(None)
+            }
+            outcome => Err(self.refused(&outcome)),
+        }
+    }
+
+    /// Why there was neither a grant nor a holder.
+    pub(crate) fn refused(&self, outcome: &Outcome) -> Refusal {
+        let metrics = self.core.metrics();
+        match outcome {
+            Outcome::Busy(limit) => {
+                metrics.count_busy(*limit);
+                Refusal::Busy(*limit)
+            }
+            Outcome::AtCeiling => {
+                metrics.at_ceiling.bump();
+                let recovery = &self.core.shared.recovery;
+                match recovery.is_on() {
+                    true => Refusal::Recovering {
+                        left_ms: recovery.remaining_ms(self.now).unwrap_or(1),
+                    },
+                    false => Refusal::AtCeiling,
+                }
+            }
+            Outcome::Invalid(invalid) => Refusal::text(format!("ERR {invalid:?}")),
+            outcome => Refusal::text(format!("ERR the server cannot do that now: {outcome:?}")),
+        }
+    }
+}

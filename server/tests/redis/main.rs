@@ -1,0 +1,16 @@
+//! The Redis port beside a real Redis, under a driver that knows nothing of us, and under peers that mean no good.
+
+mod blocking;
+mod command;
+mod compare;
+mod dialogues;
+mod differential;
+mod driver;
+mod hostile;
+mod meaning;
+mod newer;
+mod peer;
+mod published;
+mod reply;
+mod scripts;
+mod servers;
