@@ -90,8 +90,17 @@ fn messages_reach_those_who_listen_in_the_words_of_their_version() {
     );
     assert_eq!(new.say("GET k"), Reply::Null);
     assert_eq!(
+        old.say("SUBSCRIBE weather"),
+        Reply::Array(told("subscribe", "weather", 2))
+    );
+    assert_eq!(
         old.say("UNSUBSCRIBE"),
-        Reply::Array(told("unsubscribe", "news", 0))
+        Reply::Array(told("unsubscribe", "news", 1)),
+        "all, one by one"
+    );
+    assert_eq!(
+        old.receive(),
+        Reply::Array(told("unsubscribe", "weather", 0))
     );
     assert_eq!(old.say("GET k"), Reply::NullBulk);
     assert_eq!(new.say("RESET"), Reply::Simple(b"RESET".to_vec()));

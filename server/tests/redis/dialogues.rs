@@ -32,8 +32,9 @@ const DIALOGUES: &[&[&str]] = &[
         ">SUBSCRIBE b c",
         "PING",
         "PING x",
-        "UNSUBSCRIBE a",
-        ">UNSUBSCRIBE",
+        ">UNSUBSCRIBE a c",
+        // One is left: of several, Redis names them in the order of its hash table, which no two of its runs share.
+        "UNSUBSCRIBE",
         "PING",
     ],
     &[
