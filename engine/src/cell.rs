@@ -18,7 +18,7 @@ use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::StoredKey;
 use crate::session::SessionId;
-use crate::slab::Slot;
+use crate::slab::{NONE, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tick::Tick;
 use crate::word::{Kind, Lease, Word};
@@ -31,7 +31,8 @@ pub(crate) struct Cell {
     lease: AtomicU64,
     owner: AtomicU64,
     pub(crate) key: StoredKey,
-    /// When the present lease was granted, low 32 bits: for people who ask how long it is held.
+    /// When the present lease was granted, low 32 bits: for people who ask how long it is held. Of a NOTED word the block
+    /// where that stands, with the note.
     since: AtomicU32,
     /// The tick at which the wheel will look at this cell, low 32 bits. Written by the home core.
     armed: AtomicU32,
@@ -91,7 +92,10 @@ pub(crate) struct Terms {
 pub(crate) struct Seen {
     pub(crate) lease: Lease,
     pub(crate) owner: SessionId,
+    /// Of a NOTED word only as `Shard::seen` gives it.
     pub(crate) since_low32: u32,
+    /// The block of its note, if the word is NOTED.
+    pub(crate) note: u32,
 }
 
 /// How a renewal of a plain lease went.
@@ -149,8 +153,14 @@ impl Cell {
     /// Writes owner and lease of the grant whose word has just been written by the caller.
     #[inline]
     pub(crate) fn publish(&self, fence: Fence, terms: &Terms) {
+        self.publish_noted(fence, terms, terms.since_low32);
+    }
+
+    /// The same for a NOTED word: the block where the time of the grant stands takes its place.
+    #[inline]
+    pub(crate) fn publish_noted(&self, fence: Fence, terms: &Terms, since_or_note: u32) {
         self.owner.store(terms.owner.get(), Ordering::Release);
-        self.since.store(terms.since_low32, Ordering::Relaxed);
+        self.since.store(since_or_note, Ordering::Relaxed);
         let lease = Lease::new(terms.kind, terms.deadline, fence.get());
         // A swap, so that it takes its place in one order with renewals, expiry and the wheel's look (see `arm`).
         // Release publishes owner and since to whoever reads this tag; Acquire makes the wheel's `armed` visible.
@@ -182,10 +192,12 @@ impl Cell {
         // Behind the tag: these are the grant's own, or a later grant's, and then the word has moved on and whoever
         // acts on them fails at the word.
         let owner = SessionId::from_bits(self.owner.load(Ordering::Acquire));
+        let since_or_note = self.since.load(Ordering::Relaxed);
         Some(Seen {
             lease,
             owner,
-            since_low32: self.since.load(Ordering::Relaxed),
+            since_low32: since_or_note,
+            note: if word.is_noted() { since_or_note } else { NONE },
         })
     }
 

@@ -66,7 +66,7 @@ impl<H: Host> Shard<H> {
             });
         }
         let word = self.table.cell(slot).word();
-        let seen = self.table.cell(slot).seen(word)?;
+        let seen = self.seen(self.table.cell(slot), word)?;
         (seen.owner == owner).then_some(Hold {
             mode: Mode::Exclusive,
             fence: word.fence(),
@@ -88,7 +88,7 @@ impl<H: Host> Shard<H> {
             return Some(record.holders[position].seen());
         }
         let word = self.table.cell(slot).word();
-        let seen = self.table.cell(slot).seen(word)?;
+        let seen = self.seen(self.table.cell(slot), word)?;
         (word.fence() == fence).then_some(seen)
     }
 
@@ -142,7 +142,8 @@ impl<H: Host> Shard<H> {
         queue_length: u32,
         now: Tick,
     ) -> Holder {
-        let seen = cell.seen(word);
+        let seen = self.seen(cell, word);
+        let note = seen.and_then(|seen| self.short_note(cell, word, &seen));
         Holder {
             owner: seen.map(|seen| seen.owner),
             fence: word.fence(),
@@ -153,7 +154,7 @@ impl<H: Host> Shard<H> {
             count: 1,
             holders: 1,
             queue_length,
-            note: Box::default(),
+            note: note.map_or_else(Box::default, |note| note.bytes().into()),
         }
     }
 

@@ -48,7 +48,7 @@ impl<H: Host> Shard<H> {
             cell.set_word(Word::free(word.fence()));
             true
         } else {
-            cell.try_free(word)
+            self.free_plain(cell, word, seen)
         };
         if freed {
             self.tell_lost(key, word.fence(), seen, now);
@@ -94,7 +94,7 @@ impl<H: Host> Shard<H> {
                 }
                 continue;
             }
-            match cell.seen(word) {
+            match self.seen(cell, word) {
                 Some(seen) if seen.owner == owner && word.is_plain_held() => {
                     // Held by us, so it cannot be evicted before the word changes, and its key can be read.
                     let key = self.table.key_of(slot);

@@ -194,7 +194,7 @@ impl<H: Host> Engine<H> {
     /// Takes a free key by the short way if that is possible. `None`: nothing has happened.
     #[inline]
     fn take_free(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Option<Outcome> {
-        if !request.is_plain() || invalid_span(request.span).is_some() {
+        if !request.is_plain() || !request.note.is_empty() || invalid_span(request.span).is_some() {
             return None;
         }
         let session = self.common.sessions.find(seat.session())?;

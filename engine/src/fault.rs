@@ -29,6 +29,10 @@ pub enum Fault {
     RememberedCellTrusted,
     /// Release and renewal accept any fence.
     FenceUnchecked,
+    /// What was read of a note is taken for it, whatever has become of the grant.
+    NoteUnchecked,
+    /// A note is dropped before the word is taken away, by whoever tries.
+    NoteDroppedFirst,
     /// A waiter stands in line without saying so in the word.
     WaiterUnannounced,
     /// A cancellation takes out whoever stands in the place now.

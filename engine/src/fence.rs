@@ -40,7 +40,7 @@ impl Fence {
     /// The next fence. A cell never grants at `MAX` (no ceiling lies above it), so this cannot overflow.
     pub(crate) fn next(self) -> Fence {
         assert!(
-            self.0 < u64::MAX >> 3,
+            self.0 < u64::MAX >> 4,
             "fence {} leaves the lock word",
             self.0
         );

@@ -120,7 +120,7 @@ impl<H: Host> Shard<H> {
         let mut word = cell.word();
         let mut at = None;
         if word.is_held() {
-            match cell.seen(word) {
+            match self.seen(cell, word) {
                 // Its grantor will see that we look late, and ask again. A record in the making is no different.
                 None => at = Some(now.plus_ms(1)),
                 Some(seen) if seen.lease.kind() == Kind::Record => {

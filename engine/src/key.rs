@@ -14,9 +14,10 @@ pub const KEY_BYTES_MAX: usize = 256;
 /// One word under the models, which look at each of them in every order.
 const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
 /// Words of four bytes, so that the stored key needs no more alignment than its length field and a cell stays one line.
-const WORD_BYTES: usize = 4;
-const BLOCK_WORDS: usize = if cfg!(loom) { 1 } else { 14 };
-const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
+pub(crate) const WORD_BYTES: usize = 4;
+/// Under the models as few as a note can be told in.
+const BLOCK_WORDS: usize = if cfg!(loom) { 4 } else { 14 };
+pub(crate) const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
 /// The longest key takes this many.
 pub(crate) const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
 
@@ -75,11 +76,11 @@ pub(crate) struct StoredKey {
     rest: AtomicU32,
 }
 
-/// Fifty-six more bytes of a long key.
+/// Fifty-six more bytes of a long key, or a short note (`noted.rs`).
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[repr(C)]
 pub(crate) struct KeyBlock {
-    words: [AtomicU32; BLOCK_WORDS],
+    pub(crate) words: [AtomicU32; BLOCK_WORDS],
     next: AtomicU32,
     free_link: AtomicU32,
 }
@@ -247,7 +248,7 @@ fn inline_words(bytes: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
 
 /// Up to four bytes as a word, padded with zeros.
 #[inline]
-fn load_word(bytes: &[u8]) -> u32 {
+pub(crate) fn load_word(bytes: &[u8]) -> u32 {
     if let Ok(whole) = <[u8; WORD_BYTES]>::try_from(bytes) {
         return u32::from_le_bytes(whole);
     }

@@ -32,6 +32,7 @@
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
 //! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
+//! | `noted.rs`      | a short note beside a plain grant, without the room                                   |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
 //! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
 //! | `mailbox.rs`    | how one core leaves work for another                                                  |
@@ -61,6 +62,7 @@ mod inbox;
 mod key;
 mod mailbox;
 mod note;
+mod noted;
 mod request;
 mod restore;
 mod room;

@@ -1,7 +1,8 @@
 //! What holders and waiters say about themselves, and how much of it there may be altogether.
 //!
 //! A note is counted when it comes in and uncounted when it is dropped, wherever that happens, so no way out of a queue or
-//! a record can forget it. Only requests that carry a note touch the count; they take the room mutex and allocate anyway.
+//! a record can forget it. Short notes of plain grants are not counted here: they have blocks, whose number is bounded
+//! (`noted.rs`).
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -59,6 +60,16 @@ impl Note {
             bytes: bytes.into(),
             budget: Some(budget.clone()),
         })
+    }
+
+    /// Keeps bytes that have been accepted before, bound or no bound.
+    pub(crate) fn keep(bytes: &[u8], budget: &Arc<NoteBudget>) -> Note {
+        let note_bytes = bytes.len() as u64;
+        budget.used_bytes.fetch_add(note_bytes, Ordering::Relaxed);
+        Note {
+            bytes: bytes.into(),
+            budget: Some(budget.clone()),
+        }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

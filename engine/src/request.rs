@@ -2,6 +2,7 @@
 
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::noted::SHORT_NOTE_BYTES_MAX;
 use crate::session::SessionId;
 use crate::tick::Tick;
 
@@ -45,7 +46,8 @@ pub struct Acquire<'a> {
     pub span: Span,
     /// If this session holds the key already: count, and keep the fence.
     pub reentrant: bool,
-    /// Kept with the grant and shown to whoever asks. A grant with a note costs a record; most have none.
+    /// Kept with the grant and shown to whoever asks. One of a few dozen bytes costs a block beside the cell, a longer one a
+    /// record; most grants have none.
     pub note: &'a [u8],
 }
 
@@ -61,11 +63,14 @@ impl<'a> Acquire<'a> {
         }
     }
 
-    /// Whether its grant fits into the words of a cell. Shared holders, notes and leases without an end are kept in a record:
-    /// with its record the wheel learns that a key is free, and need not wait for the end of its lease.
+    /// Whether its grant fits into the words of a cell, and a block for its note. Shared holders, long notes and leases without
+    /// an end are kept in a record: with its record the wheel learns that a key is free, and need not wait for the end of
+    /// its lease.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.mode == Mode::Exclusive && self.note.is_empty() && self.span != Span::Forever
+        self.mode == Mode::Exclusive
+            && self.note.len() <= SHORT_NOTE_BYTES_MAX
+            && self.span != Span::Forever
     }
 
     /// A shared lock on `key` for `ttl_ms`.

@@ -16,6 +16,7 @@ use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::note::Note;
+use crate::noted::SHORT_NOTE_BYTES_MAX;
 use crate::request::{
     Grant, Host, Invalid, Limit, Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Span,
 };
@@ -135,7 +136,7 @@ impl<H: Host> Shard<H> {
         let guard = self.pin();
         let is_plain = old.mode == Mode::Exclusive
             && old.count == 1
-            && old.note.is_empty()
+            && old.note.len() <= SHORT_NOTE_BYTES_MAX
             && old.span != Span::Forever;
         if is_plain {
             let (found, is_new) =
@@ -145,12 +146,18 @@ impl<H: Host> Shard<H> {
             if is_new {
                 self.introduce(cell, slot);
             }
-            let outcome =
-                found.word.is_plain_free() && cell.try_grant(found.word, old.fence, &terms);
-            if outcome {
-                self.watch(cell, slot, &terms);
+            let is_taken = match old.note {
+                _ if !found.word.is_plain_free() => Some(false),
+                [] => Some(cell.try_grant(found.word, old.fence, &terms)),
+                note => self.try_grant_noted(cell, found.word, old.fence, &terms, note),
+            };
+            // Without a block for its note it takes a record.
+            if let Some(outcome) = is_taken {
+                if outcome {
+                    self.watch(cell, slot, &terms);
+                }
+                return Ok(Answer { outcome, slot });
             }
-            return Ok(Answer { outcome, slot });
         }
         let mut room = self.room.lock();
         let slot = self.enter_or_insert(old.key, hash, now, &guard)?;

@@ -61,6 +61,7 @@ impl RecordHolder {
             lease: self.lease,
             owner: self.owner,
             since_low32: self.since_low32,
+            note: NONE,
         }
     }
 }

@@ -87,6 +87,8 @@ pub struct Seat {
     /// A sweep begins when the list has grown to this.
     sweep_at: usize,
     pub(crate) waits_sweep_at: usize,
+    /// Its session may end, and then all that is remembered is to be freed.
+    remembers: bool,
 }
 
 /// Lists shorter than this are not worth sweeping.
@@ -110,6 +112,15 @@ impl Seat {
             sweep_end: 0,
             sweep_at: SWEEP_MIN,
             waits_sweep_at: SWEEP_MIN,
+            remembers: true,
+        }
+    }
+
+    /// A seat of a session that lasts as long as the engine. It does not remember what was taken through it: nobody will ask.
+    pub fn lasting(session: SessionId) -> Self {
+        Seat {
+            remembers: false,
+            ..Seat::new(session)
         }
     }
 
@@ -121,6 +132,9 @@ impl Seat {
     /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
     #[inline]
     pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
+        if !self.remembers {
+            return;
+        }
         self.recent.push_back(taken);
         if self.recent.len() > RECENT_MAX {
             self.retire(is_held);
@@ -283,6 +297,17 @@ mod tests {
             assert!(taken.is_under(fence));
             assert!(!taken.is_under(fence.next()));
         }
+    }
+
+    #[test]
+    fn a_lasting_seat_remembers_nothing() {
+        let mut seat = Seat::lasting(session());
+        for slot in 1..=1_000 {
+            seat.remember(taken(0, slot), |_| true);
+        }
+        assert_eq!(seat.remembered(), 0);
+        seat.forget(taken(0, 1));
+        assert_eq!(seat.pop(), None);
     }
 
     #[test]

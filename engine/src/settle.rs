@@ -17,10 +17,6 @@ use crate::word::{Kind, Lease, Word};
 /// thousand readers must not be asked for each one who joins.
 const ASKED_ALWAYS_MAX: usize = 64;
 
-/// A key that was in a record and is free may take this much longer to be forgotten, so that not each of them asks for the home
-/// core's attention.
-const FORGET_LATE_MS: u64 = 600_000;
-
 impl<H: Host> Shard<H> {
     /// Brings a key up to date and gives its word back: free for all if nobody waits and there is no record.
     pub(crate) fn settle(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
@@ -198,7 +194,7 @@ impl<H: Host> Shard<H> {
             }
             return;
         }
-        cell.set_word(Word::free(word.fence()).with_queued());
+        self.free_ours(cell, word);
     }
 
     /// Frees a key whose record has no holders left. Its word is still ours.
@@ -208,11 +204,7 @@ impl<H: Host> Shard<H> {
         room.line_mut(slot).record = None;
         cell.end_record(fence, now);
         cell.set_word(Word::free(fence).with_queued());
-        // The wheel would look at it when its lease would have ended.
-        let forget = now.plus_ms(self.common.limits.idle_ms.max(FORGET_LATE_MS));
-        if cell.is_armed_after(forget) {
-            self.ask_attention(cell, slot);
-        }
+        self.forget_soon(cell, slot, now);
     }
 
     /// Takes everything away from those holders of a record for whom it `is_over`, and tells them.
@@ -250,11 +242,11 @@ impl<H: Host> Shard<H> {
         }
         if room.record(slot).is_none() {
             // Again if the lease has changed meanwhile: one renewed by a session that has ended is still over.
-            while let Some(seen) = cell.seen(word)
+            while let Some(seen) = self.seen(cell, word)
                 && self.is_over(&seen, now)
             {
                 if seen.lease.kind() == Kind::Ended || cell.try_end_lease(seen.lease) {
-                    cell.set_word(Word::free(word.fence()).with_queued());
+                    self.free_ours(cell, word);
                     self.tell_lost(self.table.key_of(slot).key(), word.fence(), &seen, now);
                     return;
                 }
@@ -282,9 +274,12 @@ impl<H: Host> Shard<H> {
         }
         let cell = self.table.cell(slot);
         let word = cell.word();
-        let seen = cell
-            .seen(word)
-            .expect("a hold that was checked is published");
+        let seen = self.seen(cell, word);
+        let seen = seen.expect("a hold that was checked is published");
+        let note = self.short_note(cell, word, &seen);
+        let note = note.map_or_else(Note::default, |note| {
+            Note::keep(note.bytes(), &self.common.notes)
+        });
         let mut lease = cell.move_lease_to_record(word.fence(), seen.lease.deadline());
         if fault::injected(Fault::RecordKeepsWhatWasSeen) {
             lease = seen.lease;
@@ -295,13 +290,14 @@ impl<H: Host> Shard<H> {
             lease,
             since_low32: seen.since_low32,
             count: 1,
-            note: Note::default(),
+            note,
         };
         room.line_mut(slot).record = Some(Record {
             mode: Mode::Exclusive,
             holders: vec![holder],
         });
         cell.set_word(word.with_rich());
+        self.drop_note(&seen, word.fence());
         self.note_earliest(room, slot);
         lease.kind() != Kind::Ended
     }

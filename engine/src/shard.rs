@@ -235,7 +235,12 @@ impl<H: Host> Shard<H> {
                         slot,
                     });
                 }
-                if cell.try_grant(word, fence, terms) {
+                let is_taken = match request.note {
+                    [] => cell.try_grant(word, fence, terms),
+                    // Without a block for its note it takes a record.
+                    note => self.try_grant_noted(cell, word, fence, terms, note)?,
+                };
+                if is_taken {
                     self.mind_ceiling(fence);
                     let until = self.watch(cell, slot, terms);
                     return Some(Answer {
@@ -252,7 +257,7 @@ impl<H: Host> Shard<H> {
             if !word.is_plain_held() {
                 return None;
             }
-            match cell.seen(word) {
+            match self.seen(cell, word) {
                 // An expired lease does not wait for the wheel.
                 Some(seen) if self.is_over(&seen, now) => {
                     self.expire_plain(cell, word, &seen, request.key, now)
@@ -298,7 +303,7 @@ impl<H: Host> Shard<H> {
             if !word.is_held() {
                 return Renewal::NotHeld(NotHeld::Free);
             }
-            let seen = match cell.seen(word) {
+            let seen = match self.seen(cell, word) {
                 None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
                 Some(seen) if seen.lease.kind() != Kind::Record => seen,
                 // In a record, or just being handed over: the room knows.
@@ -358,7 +363,7 @@ impl<H: Host> Shard<H> {
                 return not_held(NotHeld::Free, slot);
             }
             // Not published yet: a fence that nobody has been told cannot be the caller's.
-            let Some(seen) = cell.seen(word) else {
+            let Some(seen) = self.seen(cell, word) else {
                 return not_held(NotHeld::OtherFence, slot);
             };
             if let Some(why) = self.why_not(word, &seen, fence, owner) {
@@ -370,7 +375,10 @@ impl<H: Host> Shard<H> {
                 }
                 return not_held(NotHeld::Expired, slot);
             }
-            if cell.try_free(word) {
+            if self.free_plain(cell, word, &seen) {
+                if word.is_noted() {
+                    self.forget_soon(cell, slot, now);
+                }
                 return Answer {
                     outcome: (
                         Release::Released { count: 0 },

@@ -3,7 +3,7 @@
 use crate::fence::Fence;
 use crate::tick::Tick;
 
-/// The lock word: `fence:61 | RICH | QUEUED | HELD`. The only place where ownership changes.
+/// The lock word: `fence:60 | NOTED | RICH | QUEUED | HELD`. The only place where ownership changes.
 ///
 /// ```text
 /// bits            | meaning                                | ways out
@@ -13,6 +13,7 @@ use crate::tick::Tick;
 /// + QUEUED        | waiters stand in line, or a slow path  | only under the shard's room mutex
 ///                 | is at work                             |
 /// + RICH          | the holders are in a record            | only under the shard's room mutex
+/// + NOTED         | held exclusively, with a short note    | as without it; the note is dropped afterwards
 /// RICH alone      | DEAD(f): evicted, the slot is unused   | whoever reuses the slot: to FREE of a higher fence
 /// ```
 ///
@@ -25,10 +26,11 @@ pub(crate) struct Word(u64);
 const HELD: u64 = 1;
 const QUEUED: u64 = 2;
 const RICH: u64 = 4;
-const FENCE_SHIFT: u32 = 3;
+const NOTED: u64 = 8;
+const FENCE_SHIFT: u32 = 4;
 
 // Every fence, and the few above the maximum at which a cell can be born, fit.
-const _: () = assert!(Fence::MAX.get() + (1 << 32) < 1 << 61);
+const _: () = assert!(Fence::MAX.get() + (1 << 32) < 1 << 60);
 
 impl Word {
     pub(crate) const fn free(fence: Fence) -> Word {
@@ -67,6 +69,11 @@ impl Word {
         self.0 & RICH != 0
     }
 
+    /// Its grant has a short note (`noted.rs`).
+    pub(crate) const fn is_noted(self) -> bool {
+        self.0 & NOTED != 0
+    }
+
     pub(crate) const fn is_dead(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == RICH
     }
@@ -98,8 +105,13 @@ impl Word {
         }
     }
 
+    /// Its holders are in a record, and so are their notes.
     pub(crate) const fn with_rich(self) -> Word {
-        Word(self.0 | RICH)
+        Word(self.0 & !NOTED | RICH)
+    }
+
+    pub(crate) const fn with_note(self) -> Word {
+        Word(self.0 | NOTED)
     }
 }
 

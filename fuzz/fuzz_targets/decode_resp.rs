@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use protocol::resp::limits::{COMMAND_BYTES_MAX, STRICT_ARGS_MAX, STRICT_BULK_BYTES_MAX};
-use protocol::resp::{ProtocolError, Reader};
+use protocol::resp::{ProtocolError, Reader, first_arguments};
 
 fuzz_target!(|input: (bool, u16, &[u8])| {
     let (strict, cut, stream) = input;
@@ -11,6 +11,11 @@ fuzz_target!(|input: (bool, u16, &[u8])| {
     let whole = read_all(strict, stream, &[stream.len()]);
     let pieces = read_all(strict, stream, &[cut, stream.len()]);
     assert_eq!(whole, pieces);
+    // Reading ahead sees nothing that reading does not. A stranger's commands may end before.
+    if !strict {
+        let keys = whole.0.iter().filter_map(|command| command.get(1));
+        assert!(first_arguments(stream).zip(keys).all(|(ahead, key)| ahead == key));
+    }
 });
 
 /// All commands, and why reading stopped before the end.

@@ -6,6 +6,7 @@ mod ceiling;
 mod cell;
 mod claim;
 mod mailbox;
+mod noted;
 mod queue;
 mod seat;
 mod session;

@@ -2,6 +2,7 @@
 //!
 //! - [`limits`]: what a peer may make the reader keep.
 //! - [`Reader`]: takes one command after the other off a buffer, as Redis does, errors included.
+//! - [`first_arguments`]: the keys of commands still to come, for reading ahead.
 //! - [`Writer`]: appends replies in the version that the connection speaks.
 //! - [`parse_integer`]: which bytes Redis takes for an integer.
 //!
@@ -28,6 +29,7 @@
 //! # Ok::<(), protocol::resp::ProtocolError>(())
 //! ```
 
+mod ahead;
 mod error;
 mod inline;
 pub mod limits;
@@ -35,6 +37,7 @@ mod number;
 mod reader;
 mod writer;
 
+pub use ahead::first_arguments;
 pub use error::ProtocolError;
 pub use number::parse_integer;
 pub use reader::Reader;

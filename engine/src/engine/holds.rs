@@ -6,6 +6,7 @@
 use super::{Cursor, Engine};
 use crate::fence::Fence;
 use crate::key::Key;
+use crate::noted::ShortNote;
 use crate::request::{Host, Mode};
 use crate::session::SessionId;
 use crate::shard::held_ms;
@@ -54,11 +55,17 @@ impl<H: Host> Engine<H> {
             let word = cell.word();
             if word.is_rich() {
                 in_records.push(key.bytes().into());
-            } else if let Some(seen) = cell.seen(word)
+            } else if let Some(seen) = shard.seen(cell, word)
                 // Owner and lease belong together if the grant is still the same.
                 && cell.word().fence() == word.fence()
                 && !shard.is_over(&seen, now)
             {
+                let note = shard.short_note(cell, word, &seen);
+                if word.is_noted() && note.is_none() {
+                    // It has just ended, or been moved to a record.
+                    in_records.push(key.bytes().into());
+                    return true;
+                }
                 visit(&Held {
                     key,
                     fence: word.fence(),
@@ -68,7 +75,7 @@ impl<H: Host> Engine<H> {
                     until: shard.lease_end(seen.lease, seen.owner),
                     held_ms: held_ms(seen.since_low32, now),
                     count: 1,
-                    note: &[],
+                    note: note.as_ref().map_or(&[], ShortNote::bytes),
                 });
             }
             true

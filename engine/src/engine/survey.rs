@@ -68,7 +68,7 @@ impl<H: Host> Shard<H> {
     fn oldest_hold(&self, slot: u32, now: Tick) -> Option<(Fence, u64)> {
         let cell = self.table.cell(slot);
         let word = cell.word();
-        let seen = cell.seen(word)?;
+        let seen = self.seen(cell, word)?;
         match seen.lease.kind() {
             Kind::Ended => None,
             Kind::Timed | Kind::Session => Some((word.fence(), held_ms(seen.since_low32, now))),

@@ -102,7 +102,7 @@ impl<H: Host> Shard<H> {
             self.drop_holders(room, slot, terms.now, |_| true);
         } else if word.is_held() {
             // Until its grantor has published the lease, that lease is the grantor's to write.
-            let seen = self.table.cell(slot).seen(word);
+            let seen = self.seen(self.table.cell(slot), word);
             if seen.is_none() && !fault::injected(Fault::TakeOverRushes) {
                 return Some(Outcome::Held(self.describe(room, slot, terms.now)));
             }

@@ -243,6 +243,12 @@ impl Index {
         }
     }
 
+    /// The slot in an entry, if there is one.
+    pub(crate) fn slot_at(&self, position: usize) -> Option<u32> {
+        let slot = self.entries[position].load(Ordering::Acquire) & SLOT_MAX;
+        (slot != 0).then_some(slot)
+    }
+
     /// Moves one entry to the next index: closes it if it is empty, copies it if it is live. The caller holds the growth
     /// mutex and has set `next`.
     pub(crate) fn migrate(&self, position: usize, next: &Index, hash_of: impl FnOnce(u32) -> u64) {

@@ -61,7 +61,7 @@ pub(crate) struct Found {
 pub(crate) enum TableFull {
     /// There are as many keys as there may be.
     Cells,
-    /// Long keys take as many blocks as they may.
+    /// Long keys and short notes take as many blocks as they may.
     Blocks,
 }
 
@@ -74,7 +74,7 @@ impl From<TableFull> for Limit {
     }
 }
 
-/// How many keys, and how many blocks of long keys, a table may have.
+/// How many keys, and how many blocks of long keys and short notes, a table may have.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSize {
     pub(crate) keys_max: u32,
@@ -122,11 +122,16 @@ impl Table {
         self.cells.get(slot)
     }
 
+    /// Where long keys and short notes are.
+    pub(crate) fn blocks(&self) -> &Slab<KeyBlock> {
+        &self.blocks
+    }
+
     pub(crate) fn live(&self) -> u32 {
         self.cells.live()
     }
 
-    /// What long keys take beside their cells.
+    /// What long keys and short notes take beside their cells.
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.blocks.live()) * BLOCK_MEMORY_BYTES
     }
@@ -392,6 +397,12 @@ impl Table {
             }
         };
         let end = index.capacity().min(growth.position + MIGRATE_PER_INSERT);
+        // Each move reads a cell, to know its key's hash. All at once they come in little more than the time of one.
+        if !cfg!(loom) {
+            let slots = (growth.position..end).filter_map(|position| index.slot_at(position));
+            let words = slots.map(|slot| self.cell(slot).word().bits());
+            std::hint::black_box(words.fold(0, |seen, word| seen ^ word));
+        }
         for position in growth.position..end {
             index.migrate(position, next, |slot| self.hash_of(slot));
         }

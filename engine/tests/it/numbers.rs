@@ -1,8 +1,8 @@
 //! What the engine tells about itself: how long locks were held, which is the oldest, how many bytes there are.
 
 use crate::common::{
-    LONG_MS, acquire, advance, at, give_back, granted, key, locks, locks_with, seat, seats, share,
-    small, take, wait,
+    LONG_MS, acquire, advance, at, give_back, granted, held, key, locks, locks_with, seat, seats,
+    share, small, take, wait,
 };
 use engine::{
     Acquire, Cursor, Engine, GaveUp, Grant, Hold, Host, Key, Limit, Loss, Outcome, Release,
@@ -243,12 +243,95 @@ fn a_note_moves_from_the_queue_to_the_hold_and_is_counted_once() {
     else {
         panic!("the queue has room")
     };
-    assert_eq!(engine.bytes(), 30);
+    // The holder's stands in a block beside its cell.
+    assert_eq!(engine.bytes(), 64 + 20);
     assert_eq!(engine.cancel(ticket, at(1)), Some(2));
-    assert_eq!(engine.bytes(), 20);
+    assert_eq!(engine.bytes(), 64 + 10);
     give_back(&engine, &mut a, "k", first.fence, at(1));
     let (_, second) = engine.host().take_grant();
     assert_eq!(engine.bytes(), 10);
     give_back(&engine, &mut b, "k", second.fence, at(2));
     assert_eq!(engine.bytes(), 0);
+}
+
+#[test]
+fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
+    let engine = locks_with(tight());
+    let [mut a, mut b] = seats(&engine);
+    fn with_note(name: &str) -> Acquire<'_> {
+        Acquire {
+            note: b"2f1c9a52-7d0e-4c38-9a6e-2f0f6f1f8a11",
+            ..Acquire::exclusive(key(name), 1000)
+        }
+    }
+    let mut names = Vec::new();
+    let outcome = loop {
+        let name = format!("k{}", names.len());
+        match engine.acquire(&mut a, &with_note(&name), at(0)) {
+            Outcome::Granted(grant) => names.push((name, grant.fence)),
+            other => break other,
+        }
+    };
+    assert_eq!(outcome, Outcome::Busy(Limit::Bytes));
+    assert!(engine.bytes() <= 1 << 20);
+    // Wherever they are, they are shown, found when all holds are walked over, and given back.
+    for (name, fence) in &names {
+        let holder = held(acquire(&engine, &mut b, name, 10, at(1)));
+        assert_eq!((*holder.note).len(), 36);
+        assert_eq!(holder.fence, *fence);
+    }
+    let (mut from, mut met) = (Some(Cursor::default()), 0);
+    while let Some(cursor) = from {
+        from = engine.holds(cursor, 1000, at(1), |hold| {
+            met += usize::from(hold.note.len() == 36 && hold.held_ms == 1);
+        });
+    }
+    assert_eq!(met, names.len());
+    for (name, fence) in &names {
+        give_back(&engine, &mut a, name, *fence, at(2));
+    }
+    assert_eq!(engine.bytes(), 0);
+}
+
+#[test]
+fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
+    let engine = locks();
+    let [mut a, mut b] = seats(&engine);
+    let request = Acquire {
+        note: b"me",
+        ..Acquire::exclusive(key("k"), 1000)
+    };
+    let note = |now| {
+        let state = engine.query(key("k"), at(now)).unwrap();
+        state.holders.first().map(|holder| holder.note.to_vec())
+    };
+    let grant = granted(engine.acquire(&mut a, &request, at(0)));
+    assert_eq!(note(0).as_deref(), Some(&b"me"[..]));
+    assert!(matches!(
+        engine.renew(&a, key("k"), grant.fence, 2000, at(1)),
+        Renewal::Renewed { .. }
+    ));
+    // Waited for, and renewed while it is: that takes a record.
+    wait(&engine, &mut b, "k", LONG_MS, 7, at(2));
+    assert!(matches!(
+        engine.renew(&a, key("k"), grant.fence, 3000, at(3)),
+        Renewal::Renewed { .. }
+    ));
+    assert_eq!(note(3).as_deref(), Some(&b"me"[..]));
+    give_back(&engine, &mut a, "k", grant.fence, at(4));
+    let (_, second) = engine.host().take_grant();
+    assert_eq!(note(4).as_deref(), Some(&b""[..]));
+    give_back(&engine, &mut b, "k", second.fence, at(5));
+    // Taken away by force, by its session's end and by time, it leaves nothing behind.
+    let grant = granted(engine.acquire(&mut a, &request, at(6)));
+    assert!(engine.force_release(key("k"), grant.fence, at(7)));
+    assert_eq!(engine.bytes(), 0);
+    granted(engine.acquire(&mut a, &request, at(8)));
+    engine.end_session(a.session());
+    engine.vacate(&mut a, at(9));
+    assert_eq!(engine.bytes(), 0);
+    granted(engine.acquire(&mut b, &request, at(10)));
+    advance(&engine, at(1010));
+    assert_eq!(engine.bytes(), 0);
+    assert_eq!(note(1011), None);
 }

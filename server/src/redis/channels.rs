@@ -14,6 +14,34 @@ pub(crate) const SUBSCRIPTIONS_MAX: usize = 1_024;
 /// How many there may be altogether.
 const SUBSCRIPTIONS_TOTAL_MAX: usize = 1 << 20;
 
+/// The longest name of a channel.
+const CHANNEL_BYTES_MAX: usize = 1_024;
+
+/// The longest message: it may wait in the mailbox of every core that has a listener.
+const MESSAGE_BYTES_MAX: usize = 4_096;
+
+/// Whether a channel may be called that.
+pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
+    if channel.len() > CHANNEL_BYTES_MAX {
+        let length = channel.len();
+        return Err(Refusal::text(format!(
+            "ERR the name of a channel has at most {CHANNEL_BYTES_MAX} bytes here; this one has {length}"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether this may be sent on that channel. Asked before anything is changed that is to be told.
+pub(crate) fn check_message(channel: &[u8], payload: &[u8]) -> Result<(), Refusal> {
+    if payload.len() > MESSAGE_BYTES_MAX {
+        let length = payload.len();
+        return Err(Refusal::text(format!(
+            "ERR a message has at most {MESSAGE_BYTES_MAX} bytes here; this one has {length}"
+        )));
+    }
+    check_name(channel)
+}
+
 /// All subscriptions.
 #[derive(Default)]
 pub(crate) struct Channels {

@@ -15,6 +15,9 @@ pub(crate) const QUEUED_MAX: usize = 1_024;
 /// How many bytes they may have together.
 pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 
+/// What an argument counts beside its bytes: one without any is kept as well.
+pub(crate) const QUEUED_ARGUMENT_BYTES: usize = 16;
+
 /// How many keys may be watched.
 pub(crate) const WATCHED_MAX: usize = 1_024;
 

@@ -1,5 +1,21 @@
 //! Redis's patterns, as `KEYS`, `SCAN`, `PSUBSCRIBE` and `CONFIG GET` know them: `*`, `?`, `[a-c]`, `[^x]` and `\` before any of these.
 
+use super::refusal::Refusal;
+
+/// The longest pattern: each key is compared with it.
+const PATTERN_BYTES_MAX: usize = 1_024;
+
+/// Whether a pattern may be asked for.
+pub(crate) fn check(pattern: &[u8]) -> Result<(), Refusal> {
+    if pattern.len() > PATTERN_BYTES_MAX {
+        let length = pattern.len();
+        return Err(Refusal::text(format!(
+            "ERR a pattern has at most {PATTERN_BYTES_MAX} bytes here; this one has {length}"
+        )));
+    }
+    Ok(())
+}
+
 /// Whether `text` is one of those that `pattern` stands for. Takes time in proportion to the product of their lengths at worst.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);

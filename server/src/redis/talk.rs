@@ -1,7 +1,9 @@
 //! From a command to whoever carries it out: is there such a command, may this client send it now, what are its keys.
 //! Transactions are queued and executed here, because they are about commands and not about keys.
 
-use super::client::{Blocked, Client, QUEUED_BYTES_MAX, QUEUED_MAX, Transaction};
+use super::client::{
+    Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Transaction,
+};
 use super::command::{self, Call, Command, Scope, When};
 use super::name::Name;
 use super::port::{Card, Port};
@@ -11,12 +13,15 @@ use crate::core::Core;
 use crate::net::connection::Connection;
 use crate::net::dispatch::Decided;
 use bytes::BytesMut;
-use engine::{Seat, Tick};
-use protocol::resp::{ProtocolError, Reader, Version, Writer};
+use engine::{Key, Seat, Tick};
+use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// Less than this is one command or two.
+const WARM_BYTES_MIN: usize = 128;
 
 type Args<'a> = SmallVec<[&'a [u8]; 8]>;
 
@@ -69,6 +74,8 @@ impl Talk {
         let start = out.len();
         let mut decided = Decided::default();
         let mut seat = self.connection.seat.borrow_mut();
+        // How many of the commands that come next have been looked at ahead of time.
+        let mut warm = 0;
         let result = loop {
             if self.client.blocked.is_some() || self.client.is_leaving {
                 break Ok(());
@@ -79,6 +86,11 @@ impl Talk {
             }
             self.reader.set_strict(!self.client.is_authenticated);
             let rest = &bytes[decided.bytes..];
+            if warm == 0 {
+                stage.warm_up(&self.client, rest);
+                warm = engine::WARM_MAX;
+            }
+            warm -= 1;
             match self.reader.next(rest) {
                 Ok(Some(used)) => {
                     decided.bytes += used;
@@ -180,6 +192,15 @@ impl Talk {
 }
 
 impl Stage<'_> {
+    /// Has the engine read ahead for the keys of the next commands, if there are enough of them to make it worth while.
+    fn warm_up(&self, client: &Client, unread: &[u8]) {
+        if client.db == 0 && unread.len() >= WARM_BYTES_MIN {
+            let keys = first_arguments(unread).take(engine::WARM_MAX);
+            let keys = keys.filter_map(|key| Key::new(key).ok());
+            self.core.shared.engine.warm(keys);
+        }
+    }
+
     fn carry_out(&self, args: &[&[u8]], client: &mut Client, seat: &mut Seat, out: &mut BytesMut) {
         let start = out.len();
         let answer = self.answer(args, client, seat, out);
@@ -350,10 +371,13 @@ fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
 }
 
 fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal> {
-    let bytes: usize = args.iter().map(|argument| argument.len()).sum();
+    let sizes = args
+        .iter()
+        .map(|argument| argument.len() + QUEUED_ARGUMENT_BYTES);
+    let bytes: usize = sizes.sum();
     if transaction.commands.len() >= QUEUED_MAX || transaction.bytes + bytes > QUEUED_BYTES_MAX {
         return Err(Refusal::text(format!(
-            "OOM a transaction has at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes"
+            "OOM a transaction has at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes, {QUEUED_ARGUMENT_BYTES} more for each argument"
         )));
     }
     transaction.bytes += bytes;

@@ -218,3 +218,65 @@ fn who_leaves_in_the_middle_of_anything_leaves_nothing_behind() {
         heard = peer.say("PUBLISH c anybody");
     }
 }
+
+#[test]
+fn what_would_be_kept_or_compared_for_others_has_a_limit_that_is_named() {
+    let server = Fencepost::start();
+    let mut peer = Peer::connect(&server.address());
+    let long = vec![b'x'; 60_000];
+    let long_pattern = [&b"["[..], &long].concat();
+    let commands: [(&[&[u8]], &str); 7] = [
+        (
+            &[b"PUBLISH", b"c", &long],
+            "a message has at most 4096 bytes",
+        ),
+        (&[b"PUBLISH", &long, b"m"], "at most 1024 bytes"),
+        (&[b"SUBSCRIBE", b"c", &long], "at most 1024 bytes"),
+        (
+            &[b"PSUBSCRIBE", &long_pattern],
+            "a pattern has at most 1024 bytes",
+        ),
+        (
+            &[b"KEYS", &long_pattern],
+            "a pattern has at most 1024 bytes",
+        ),
+        (
+            &[b"SCAN", b"0", b"MATCH", &long_pattern],
+            "a pattern has at most 1024 bytes",
+        ),
+        (
+            &[b"CONFIG", b"GET", &long_pattern],
+            "a pattern has at most 1024 bytes",
+        ),
+    ];
+    for (command, complaint) in commands {
+        let reply = peer.call(command);
+        assert!(reply.is_error(), "{reply:?}");
+        assert!(format!("{reply:?}").contains(complaint), "{reply:?}");
+    }
+    let lists = (0..65).map(|number| format!("l{number}"));
+    let many: Vec<String> = [String::from("BLPOP")]
+        .into_iter()
+        .chain(lists)
+        .chain([String::from("1")])
+        .collect();
+    let reply = peer.call(&many);
+    assert!(
+        format!("{reply:?}").contains("at most 64 lists"),
+        "{reply:?}"
+    );
+
+    // Arguments without a byte are kept as well, and count.
+    assert_eq!(peer.say("MULTI"), ok());
+    let empty: Vec<&[u8]> = [&b"EXISTS"[..]]
+        .into_iter()
+        .chain(std::iter::repeat_n(&b""[..], 70_000))
+        .collect();
+    let reply = peer.call(&empty);
+    assert!(
+        format!("{reply:?}").contains("a transaction has at most"),
+        "{reply:?}"
+    );
+    assert!(peer.say("EXEC").is_error());
+    assert_eq!(peer.say("PING"), Reply::Simple(b"PONG".to_vec()));
+}

@@ -81,6 +81,7 @@ fn refuse_in_transaction(call: &Call<'_, '_>) -> Result<(), Refusal> {
 
 pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     refuse_in_transaction(call)?;
+    glob::check(call.args[1])?;
     let mut keys = all(call, call.client.db)?;
     keys.retain(|found| glob::matches(call.args[1], name::split(found).1));
     out.array(keys.len());
@@ -142,6 +143,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     while let Some(option) = options.next() {
         let value = options.next().ok_or(Refusal::Syntax)?;
         if is(option, "MATCH") {
+            glob::check(value)?;
             pattern = value;
         } else if is(option, "COUNT") {
             count = page_size(value)?;

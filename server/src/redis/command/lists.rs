@@ -10,6 +10,9 @@ use protocol::resp::Writer;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How many lists one command may wait for: each has a line, and it stands in all of them.
+const WAITED_FOR_MAX: usize = 64;
+
 /// The longest wait, in seconds: beyond all that anybody means.
 const WAIT_SECONDS_MAX: f64 = 1e9;
 
@@ -41,6 +44,11 @@ pub(super) fn llen(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 
 pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let timeout = timeout(call.args[call.args.len() - 1])?;
+    if call.names.len() > WAITED_FOR_MAX {
+        return Err(Refusal::text(format!(
+            "ERR a command waits for at most {WAITED_FOR_MAX} lists here"
+        )));
+    }
     for name in call.names {
         if !matches!(call.section.look(name), Entry::Absent | Entry::List) {
             return Err(Refusal::WrongType);

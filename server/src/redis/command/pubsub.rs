@@ -1,7 +1,8 @@
 //! Channels: what Redisson and Spring wake their waiters with.
 
 use super::Call;
-use crate::redis::channels::{Message, SUBSCRIPTIONS_MAX, Topic};
+use crate::redis::channels::{self, Message, SUBSCRIPTIONS_MAX, Topic};
+use crate::redis::glob;
 use crate::redis::refusal::Refusal;
 use protocol::resp::Writer;
 
@@ -27,7 +28,7 @@ fn listen(
     word: &str,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let channels = &call.section.port.channels;
+    let subscriptions = &call.section.port.channels;
     let new = &call.args[1..];
     if call.client.subscriptions() + new.len() > SUBSCRIPTIONS_MAX {
         return Err(Refusal::text(format!(
@@ -35,8 +36,14 @@ fn listen(
         )));
     }
     for name in new {
+        match topic {
+            Topic::Channel => channels::check_name(name)?,
+            Topic::Pattern => glob::check(name)?,
+        }
+    }
+    for name in new {
         if !call.client.topics(topic).contains(*name) {
-            channels.subscribe(topic, name, call.connection.id)?;
+            subscriptions.subscribe(topic, name, call.connection.id)?;
             call.client.topics(topic).insert((*name).into());
         }
         out.push(3);
@@ -77,9 +84,9 @@ fn stop(
 }
 
 pub(super) fn publish(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    let host = call.section.core().shared.engine.host();
-    let channels = &call.section.port.channels;
-    let count = channels.publish(host, call.args[1], call.args[2]);
+    let (channel, payload) = (call.args[1], call.args[2]);
+    channels::check_message(channel, payload)?;
+    let count = call.section.publish(channel, payload);
     out.integer(count as i64);
     Ok(())
 }

@@ -43,6 +43,9 @@ pub(super) fn config(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
         if args.is_empty() {
             return Err(wrong_arity("config|get"));
         }
+        for pattern in args {
+            glob::check(pattern)?;
+        }
         let is_asked_for = |name: &str| {
             args.iter()
                 .any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()))

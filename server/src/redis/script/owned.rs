@@ -2,6 +2,7 @@
 //! most libraries are one of the first two.
 
 use super::call::{ScriptCall, integer_of, lua_error, seconds, set_end, write_bool};
+use crate::redis::channels;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Section};
 use engine::Tick;
@@ -144,6 +145,7 @@ fn delete_and_tell<'a>(
         return Ok(false);
     };
     let channel = channel(call)?;
+    channels::check_name(channel)?;
     let is_released = section.release(name, &held).is_some();
     if is_released {
         section.publish(channel, call.key_bytes(1)?);
@@ -157,6 +159,7 @@ fn remove_and_tell(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
         return Ok(false);
     }
     let channel = call.arg(1)?;
+    channels::check_name(channel)?;
     let is_removed = section.remove(name)?;
     if is_removed {
         section.publish(channel, call.key_bytes(1)?);

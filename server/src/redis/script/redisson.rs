@@ -8,6 +8,7 @@
 //! Redisson waits for it as it would for its own.
 
 use super::call::{ScriptCall, set_end, write_number};
+use crate::redis::channels;
 use crate::redis::content::Content;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
@@ -172,7 +173,8 @@ fn unlock(
     }
     let name = call.key(1)?;
     if version == Unlocking::OrAbsent && !section.exists(name) {
-        section.publish(call.key_bytes(2)?, call.arg(1)?);
+        let message = message(call, None)?;
+        section.publish(message.channel, message.payload);
         out.integer(1);
         return Ok(());
     }
@@ -277,10 +279,9 @@ fn message<'a>(call: &ScriptCall<'a>, command: Option<usize>) -> Result<Message<
             "ERR Unknown Redis command called from script",
         ));
     }
-    Ok(Message {
-        channel: call.key_bytes(2)?,
-        payload: call.arg(1)?,
-    })
+    let (channel, payload) = (call.key_bytes(2)?, call.arg(1)?);
+    channels::check_message(channel, payload)?;
+    Ok(Message { channel, payload })
 }
 
 /// What `GET` gives for the key with an `RFencedLock`'s number, while the lock is held: its fence. `None`: this is no such

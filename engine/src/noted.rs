@@ -1,0 +1,218 @@
+//! Notes of plain grants. A short one stands in a block of its own beside the cell, so that a lock with a note is taken and
+//! given back like any other: by CAS, without the room. A long one goes into a record, and so does one that is contended.
+//!
+//! The cell has no room for the block's number, except where the time of the grant stands; that moves into the block. A word
+//! that is NOTED says so.
+//!
+//! ```text
+//! words | what
+//! ------|-----------------------------------------------------------------------------
+//! 0     | whose: 31 bits of the fence under which it was written; 0: nobody's
+//! 1     | when the grant was made, low 32 bits
+//! 2     | how many bytes
+//! 3 ..  | the bytes
+//! ```
+//!
+//! Whoever takes the word away from HELD drops the block, once, after that. A reader takes what it has read for the note only
+//! if the word is still the same afterwards: the next user of the block writes with Release what the reader reads with Acquire,
+//! so whoever has read a byte of it finds the word changed.
+
+use crate::cell::{Cell, Seen, Terms};
+use crate::fault::{self, Fault};
+use crate::fence::Fence;
+use crate::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
+use crate::request::Host;
+use crate::shard::Shard;
+use crate::slab::{NONE, Slab};
+use crate::sync::Ordering;
+use crate::tick::Tick;
+use crate::word::Word;
+
+const WHOSE: usize = 0;
+const SINCE: usize = 1;
+const LENGTH: usize = 2;
+const BYTES: usize = 3;
+
+/// The longest note that fits into a block. Tokens of the usual kind do: a UUID as text has 36.
+pub(crate) const SHORT_NOTE_BYTES_MAX: usize = BLOCK_BYTES - BYTES * WORD_BYTES;
+
+/// A note copied out of its block, on the stack.
+pub(crate) struct ShortNote {
+    bytes: [u8; SHORT_NOTE_BYTES_MAX],
+    length: usize,
+}
+
+impl ShortNote {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+fn mark(fence: Fence) -> u32 {
+    fence.get() as u32 | 1 << 31
+}
+
+/// Writes a note into a block of its own. `None`: there is none left.
+fn write(blocks: &Slab<KeyBlock>, fence: Fence, since_low32: u32, note: &[u8]) -> Option<u32> {
+    let block = blocks.take()?;
+    let words = &blocks.get(block).words;
+    words[SINCE].store(since_low32, Ordering::Release);
+    words[LENGTH].store(note.len() as u32, Ordering::Release);
+    for (word, bytes) in words[BYTES..].iter().zip(note.chunks(WORD_BYTES)) {
+        word.store(load_word(bytes), Ordering::Release);
+    }
+    words[WHOSE].store(mark(fence), Ordering::Release);
+    Some(block)
+}
+
+/// Gives a block back that was written under `fence`, if nobody has.
+fn drop_block(blocks: &Slab<KeyBlock>, block: u32, fence: Fence) {
+    let Some(note) = find(blocks, block) else {
+        return;
+    };
+    let whose = &note.words[WHOSE];
+    if whose
+        .compare_exchange(mark(fence), 0, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        blocks.put(block);
+    }
+}
+
+/// What a reader that was overtaken takes for a block's number may be anything.
+fn find(blocks: &Slab<KeyBlock>, block: u32) -> Option<&KeyBlock> {
+    (block != NONE && block <= blocks.last()).then(|| blocks.get(block))
+}
+
+fn read(block: &KeyBlock) -> ShortNote {
+    let length = block.words[LENGTH].load(Ordering::Acquire) as usize;
+    let mut note = ShortNote {
+        bytes: [0; SHORT_NOTE_BYTES_MAX],
+        length: length.min(SHORT_NOTE_BYTES_MAX),
+    };
+    let words = block.words[BYTES..].iter();
+    for (word, bytes) in words.zip(note.bytes[..note.length].chunks_mut(WORD_BYTES)) {
+        let loaded = word.load(Ordering::Acquire).to_le_bytes();
+        bytes.copy_from_slice(&loaded[..bytes.len()]);
+    }
+    note
+}
+
+impl<H: Host> Shard<H> {
+    /// What is published for the grant of `word`; `None` while its grantor has not come that far.
+    #[inline]
+    pub(crate) fn seen(&self, cell: &Cell, word: Word) -> Option<Seen> {
+        let mut seen = cell.seen(word)?;
+        if word.is_noted() {
+            let block = find(self.table.blocks(), seen.note)?;
+            seen.since_low32 = block.words[SINCE].load(Ordering::Acquire);
+        }
+        Some(seen)
+    }
+
+    /// Takes a plain free cell with a short note. `None`: there is no block for it. `Some(false)`: somebody was faster.
+    pub(crate) fn try_grant_noted(
+        &self,
+        cell: &Cell,
+        seen: Word,
+        fence: Fence,
+        terms: &Terms,
+        note: &[u8],
+    ) -> Option<bool> {
+        let blocks = self.table.blocks();
+        let block = write(blocks, fence, terms.since_low32, note)?;
+        let is_taken = cell.replace_word(seen, Word::held(fence).with_note());
+        if is_taken {
+            cell.publish_noted(fence, terms, block);
+        } else {
+            drop_block(blocks, block, fence);
+        }
+        Some(is_taken)
+    }
+
+    /// Frees a plain held cell, keeping its fence, and drops its note. `false`: the word has changed, look again.
+    #[inline]
+    pub(crate) fn free_plain(&self, cell: &Cell, word: Word, seen: &Seen) -> bool {
+        if word.is_noted() && fault::injected(Fault::NoteDroppedFirst) {
+            drop_block(self.table.blocks(), seen.note, word.fence());
+        }
+        let is_freed = cell.try_free(word);
+        if is_freed && word.is_noted() {
+            drop_block(self.table.blocks(), seen.note, word.fence());
+        }
+        is_freed
+    }
+
+    /// The same under the room mutex, for a word that is ours. It stays ours.
+    pub(crate) fn free_ours(&self, cell: &Cell, word: Word) {
+        let seen = cell.seen(word);
+        cell.set_word(Word::free(word.fence()).with_queued());
+        if let Some(seen) = seen {
+            drop_block(self.table.blocks(), seen.note, word.fence());
+        }
+    }
+
+    /// The note of a plain grant, if it has one and has not ended meanwhile.
+    pub(crate) fn short_note(&self, cell: &Cell, word: Word, seen: &Seen) -> Option<ShortNote> {
+        if !word.is_noted() {
+            return None;
+        }
+        let note = read(find(self.table.blocks(), seen.note)?);
+        // Whoever has come to stand in line meanwhile changes nothing.
+        let is_same = cell.word().with_queued() == word.with_queued();
+        (is_same || fault::injected(Fault::NoteUnchecked)).then_some(note)
+    }
+
+    /// Drops the note of a plain grant that has just been moved to a record.
+    pub(crate) fn drop_note(&self, seen: &Seen, fence: Fence) {
+        drop_block(self.table.blocks(), seen.note, fence);
+    }
+
+    /// Sees to it that a free key is forgotten in good time, and not when the lease that it had would have ended.
+    pub(crate) fn forget_soon(&self, cell: &Cell, slot: u32, now: Tick) {
+        let forget = now.plus_ms(self.common.limits.idle_ms.max(FORGET_LATE_MS));
+        if cell.is_armed_after(forget) {
+            self.ask_attention(cell, slot);
+        }
+    }
+}
+
+/// A key that had a note and is free may take this much longer to be forgotten, so that not each of them asks for the home
+/// core's attention.
+const FORGET_LATE_MS: u64 = 600_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_every_length_are_read_back_as_they_were_written() {
+        let blocks = Slab::alone(4);
+        for length in 0..=SHORT_NOTE_BYTES_MAX {
+            let note: Vec<u8> = (1..=length as u8).collect();
+            let fence = Fence::new(length as u64).unwrap();
+            let block = write(&blocks, fence, 7, &note).unwrap();
+            assert_eq!(read(blocks.get(block)).bytes(), note);
+            drop_block(&blocks, block, fence);
+        }
+        assert_eq!(blocks.live(), 0);
+    }
+
+    #[test]
+    fn a_block_is_dropped_once_and_by_its_own_fence_only() {
+        let blocks = Slab::alone(1);
+        let (one, two) = (Fence::new(1).unwrap(), Fence::new(2).unwrap());
+        let block = write(&blocks, one, 0, b"one").unwrap();
+        drop_block(&blocks, block, two);
+        assert!(write(&blocks, two, 0, b"two").is_none(), "still in use");
+        drop_block(&blocks, block, one);
+        drop_block(&blocks, block, one);
+        assert_eq!(blocks.live(), 0);
+        assert_eq!(write(&blocks, two, 0, b"two"), Some(block));
+        assert!(write(&blocks, two, 0, b"two").is_none(), "there is but one");
+        for nonsense in [NONE, 2, u32::MAX] {
+            drop_block(&blocks, nonsense, two);
+        }
+        assert_eq!(blocks.live(), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! Short notes beside plain grants: whoever reads one while its grant ends reads that one or none, never the next user's.
+
+use engine::{Acquire, Fault, Fence, Outcome};
+use loom::thread;
+use loom_tests::{Client, KEY, World, at, check, check_broken, is_released, key};
+
+/// Another key, whose note takes the block that the first one has left.
+const NEXT: &str = "n";
+
+fn lock_noted(client: &mut Client, name: &str, note: &[u8], now: u64) -> Fence {
+    let request = Acquire {
+        note,
+        ..Acquire::exclusive(key(name), 100)
+    };
+    match client.ask(&request, at(now)) {
+        Outcome::Granted(grant) => grant.fence,
+        other => panic!("{name} was free for the taking, and the answer was {other:?}"),
+    }
+}
+
+/// What somebody who is refused is told about the holder under `fence`.
+fn note_of(client: &mut Client, fence: Fence) -> Option<Box<[u8]>> {
+    match client.ask(&Acquire::exclusive(key(KEY), 100), at(1)) {
+        Outcome::Held(holder) if holder.fence == fence => Some(holder.note),
+        _ => None,
+    }
+}
+
+fn check_note(note: Option<&[u8]>) {
+    // An empty one: it ended while it was read.
+    let is_own = note.is_none_or(|note| note.is_empty() || note == b"one");
+    assert!(is_own, "a holder was shown with the note of another");
+}
+
+/// The holder gives its key back and takes another one with another note, while somebody asks who holds the first.
+fn asking_against_reuse() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let old = lock_noted(&mut a, KEY, b"one", 0);
+
+    let asker = thread::spawn(move || note_of(&mut b, old));
+    assert!(is_released(a.release(KEY, old, at(1))));
+    let next = lock_noted(&mut a, NEXT, b"two", 1);
+    check_note(asker.join().unwrap().as_deref());
+
+    assert_eq!(
+        &*world.state(NEXT, at(2)).unwrap().holders[0].note,
+        b"two",
+        "a note was lost"
+    );
+    assert!(is_released(a.release(NEXT, next, at(2))));
+    assert_eq!(world.engine().bytes(), 0, "a block was lost");
+}
+
+#[test]
+fn a_note_that_is_read_while_it_goes_is_its_own_or_none() {
+    check(asking_against_reuse);
+}
+
+#[test]
+#[should_panic(expected = "the note of another")]
+fn a_note_that_is_not_checked_is_caught() {
+    check_broken(Fault::NoteUnchecked, asking_against_reuse);
+}
+
+/// One gives its key back while another takes a note's block and asks who holds the first key.
+fn release_against_reuse() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let old = lock_noted(&mut a, KEY, b"one", 0);
+
+    let other = thread::spawn(move || {
+        lock_noted(&mut b, NEXT, b"two", 1);
+        note_of(&mut b, old)
+    });
+    assert!(is_released(a.release(KEY, old, at(1))));
+    check_note(other.join().unwrap().as_deref());
+    assert_eq!(
+        &*world.state(NEXT, at(2)).unwrap().holders[0].note,
+        b"two",
+        "a note was lost"
+    );
+}
+
+#[test]
+fn a_note_is_there_as_long_as_its_grant() {
+    check(release_against_reuse);
+}
+
+#[test]
+#[should_panic(expected = "the note of another")]
+fn a_note_that_goes_before_its_grant_is_caught() {
+    check_broken(Fault::NoteDroppedFirst, release_against_reuse);
+}
+
+/// The holder takes its key once more, which moves the note to a record, and uses the block again.
+fn record_against_asking() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let old = lock_noted(&mut a, KEY, b"one", 0);
+
+    let asker = thread::spawn(move || note_of(&mut b, old));
+    let again = Acquire {
+        reentrant: true,
+        ..Acquire::exclusive(key(KEY), 100)
+    };
+    assert!(matches!(a.ask(&again, at(1)), Outcome::Granted(grant) if grant.fence == old));
+    lock_noted(&mut a, NEXT, b"two", 1);
+    check_note(asker.join().unwrap().as_deref());
+    assert_eq!(
+        &*world.state(KEY, at(2)).unwrap().holders[0].note,
+        b"one",
+        "a note was lost"
+    );
+}
+
+#[test]
+fn a_note_is_moved_to_a_record_as_it_was() {
+    check(record_against_asking);
+}
+
+#[test]
+#[should_panic(expected = "the note of another")]
+fn a_note_that_is_read_while_it_is_moved_is_checked() {
+    check_broken(Fault::NoteUnchecked, record_against_asking);
+}
+
+/// By one clock the lease is renewed just in time, by another's it is over and the key is taken.
+fn renewal_against_expiry() {
+    let world = World::new();
+    let (mut a, mut b) = (world.client(), world.client());
+    let old = lock_noted(&mut a, KEY, b"one", 0);
+
+    let taker = thread::spawn(move || b.try_lock(KEY, 100, at(101)));
+    let is_renewed = a.renew(KEY, old, 200, at(99));
+    let taken = taker.join().unwrap();
+
+    assert!(
+        is_renewed != taken.is_some(),
+        "both or neither have the key"
+    );
+    lock_noted(&mut a, NEXT, b"two", 102);
+    let holder = &world.state(KEY, at(103)).unwrap().holders[0];
+    let expected: &[u8] = if is_renewed { b"one" } else { b"" };
+    assert_eq!(&*holder.note, expected, "a note was lost or left behind");
+}
+
+#[test]
+fn a_note_lives_as_long_as_its_lease() {
+    check(renewal_against_expiry);
+}
+
+#[test]
+#[should_panic(expected = "both or neither have the key")]
+fn expiry_that_leaves_the_lease_of_a_noted_grant_is_caught() {
+    check_broken(Fault::ExpiryLeavesLease, renewal_against_expiry);
+}

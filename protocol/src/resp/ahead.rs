@@ -1,0 +1,77 @@
+//! The keys of commands that are still to come, for whoever wants to have read about them when they do.
+
+/// What stands behind the name in each of the commands that `bytes` begin with: nearly always its key. A guess, and no judgement:
+/// it ends at the first command that is cut short, written in a line or not quite right, and leaves those to [`super::Reader`].
+pub fn first_arguments(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        loop {
+            let mut found = None;
+            let count = number(b'*', &mut bytes)?;
+            for position in 0..count {
+                let length = number(b'$', &mut bytes)?;
+                let (argument, rest) = bytes.split_at_checked(length)?;
+                bytes = rest.strip_prefix(b"\r\n")?;
+                if position == 1 {
+                    found = Some(argument);
+                }
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+    })
+}
+
+/// No length that is within its limits has more.
+const DIGITS_MAX: usize = 8;
+
+/// Takes a line off that consists of `mark` and a number.
+#[inline]
+fn number(mark: u8, bytes: &mut &[u8]) -> Option<usize> {
+    let mut rest = bytes.strip_prefix(&[mark])?;
+    let mut value = 0;
+    for _ in 0..DIGITS_MAX {
+        let (&digit, behind) = rest.split_first()?;
+        if !digit.is_ascii_digit() {
+            break;
+        }
+        value = value * 10 + usize::from(digit - b'0');
+        rest = behind;
+    }
+    *bytes = rest.strip_prefix(b"\r\n")?;
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(bytes: &[u8]) -> Vec<&[u8]> {
+        first_arguments(bytes).collect()
+    }
+
+    #[test]
+    fn keys_are_found_and_commands_without_one_passed_over() {
+        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*0\r\n*4\r\n$3\r\nSET\r\n$0\r\n\r\n$1\r\nv\r\n$2\r\nNX\r\n";
+        assert_eq!(keys(bytes), [&b"a"[..], b""]);
+    }
+
+    #[test]
+    fn whatever_is_not_whole_and_plain_ends_it() {
+        for rest in [
+            &b""[..],
+            b"*",
+            b"*2\r\n$3\r\nGET\r\n$1\r\n",
+            b"*2\r\n$3\r\nGET\r\n$1\r\nab\r\n",
+            b"GET b\r\n",
+            b"$2\r\nGET\r\n$1\r\nb\r\n",
+            b"*2\r\n$-1\r\n",
+            b"*99999999999999999999\r\n",
+            b"*99999999\r\n",
+            b"\r\n",
+        ] {
+            let bytes = [b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n", rest].concat();
+            assert_eq!(keys(&bytes), [b"a"], "{}", rest.escape_ascii());
+        }
+    }
+}
