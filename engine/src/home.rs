@@ -61,6 +61,7 @@ impl<H: Host> Shard<H> {
         let mut more = self.advance_room(now, budget);
         let inbox_left = self.take_inbox(&mut home, now, budget);
         more |= inbox_left || self.turn_wheel(&mut home, now, budget);
+        self.table.free_outgrown();
         let room_due = Tick::from_bits(self.room_due.load(Ordering::Relaxed));
         let next_due = [
             home.wheel.next_due(),

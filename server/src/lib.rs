@@ -15,7 +15,7 @@
 //! | `core.rs`           | one I/O thread: its connections, its mail, its share of the wheels                  |
 //! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |
 //! | `net/connection.rs` | read, decide, write once per batch; the bounds of a connection                      |
-//! | `net/dispatch.rs`   | from a request to the engine and back; `net/inspect.rs`: the ones that only look    |
+//! | `net/dispatch.rs`   | from a request to the engine and back; `net/acquire.rs`, and `net/inspect.rs`: to look |
 //! | `net/record.rs`     | what is written down of which request; `net/holdback.rs`: replies wait for the disk |
 //! | `net/reclaim.rs`    | claims after a restart                                                              |
 //! | `net/repeat.rs`     | requests that come again; `net/reply.rs`: answers in the words of the wire          |

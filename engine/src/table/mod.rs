@@ -3,7 +3,7 @@
 //! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is three quarters used, a
 //! new one is laid beside it and every inserter carries a few entries over, so that no operation ever pays for the whole
 //! move; lookups follow from the old index into the new one where entries are closed. The last to carry one over retires
-//! the old index, which is freed when no reader can be in it any more.
+//! the old index, which is freed when no reader can be in it any more, one index at a time.
 //!
 //! Who may do what: anybody finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so the
 //! two never meet. An inserter only ever tries that mutex, except when the old index is full to the brim or the new one
@@ -28,7 +28,7 @@ use crate::sync::Mutex;
 use crate::tick::Tick;
 use crate::word::Word;
 use index::{Index, Insert, Probe, Search};
-use reclaim::{Guard, IndexPointer};
+use reclaim::{Attic, Guard, IndexPointer};
 use std::sync::Arc;
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
@@ -40,6 +40,7 @@ pub(crate) struct Table {
     blocks: Slab<KeyBlock>,
     current: IndexPointer,
     growth: Mutex<Growth>,
+    attic: Attic,
     hash_key: ahash::RandomState,
 }
 
@@ -85,6 +86,8 @@ pub(crate) struct TableSize {
 pub(crate) struct Memory {
     cells: Arc<Arena<Cell>>,
     blocks: Arc<Arena<KeyBlock>>,
+    /// Where their outgrown indexes go.
+    attic: Attic,
 }
 
 impl Memory {
@@ -93,6 +96,7 @@ impl Memory {
         Memory {
             cells: Arc::new(Arena::new(table_count * piece_count(size.keys_max))),
             blocks: Arc::new(Arena::new(table_count * piece_count(size.blocks_max))),
+            attic: Attic::default(),
         }
     }
 }
@@ -104,6 +108,7 @@ impl Table {
             blocks: Slab::new(size.blocks_max, memory.blocks.clone()),
             current: IndexPointer::new(Index::smallest()),
             growth: Mutex::new(Growth { position: 0 }),
+            attic: memory.attic.clone(),
             hash_key,
         }
     }
@@ -362,6 +367,7 @@ impl Table {
     /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
     /// new index fills up meanwhile: then everybody waits and helps.
     fn help_growth(&self, guard: &Guard) {
+        self.free_outgrown();
         let index = self.current(guard);
         let growth = match index.next.load(guard) {
             Some(next) if next.count_arrival() => Some(self.growth.lock()),
@@ -371,6 +377,11 @@ impl Table {
         if let Some(mut growth) = growth {
             self.migrate_some(&mut growth, guard);
         }
+    }
+
+    /// Frees one outgrown index of any shard's, if there is one.
+    pub(crate) fn free_outgrown(&self) {
+        self.attic.free_one();
     }
 
     /// The index is full and nobody has begun to grow it: wait for whoever holds the mutex, and begin.
@@ -408,7 +419,7 @@ impl Table {
         }
         growth.position = end;
         if end == index.capacity() {
-            self.current.replace(&index.next, guard);
+            self.current.replace(&index.next, &self.attic, guard);
         }
     }
 }

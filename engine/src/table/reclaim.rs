@@ -12,6 +12,8 @@ use crate::table::index::Index;
 mod imp {
     use super::Index;
     use crossbeam_epoch::{self as epoch, Atomic, Owned};
+    use crossbeam_queue::SegQueue;
+    use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     /// While one of these lives, no index its thread can reach is freed. Nesting is cheap.
@@ -20,6 +22,19 @@ mod imp {
     #[inline]
     pub(crate) fn pin() -> Guard {
         Guard(epoch::pin())
+    }
+
+    /// Outgrown indexes that nobody reads any more. They are megabytes each, epochs let go of all that have gathered at once,
+    /// and the shards outgrow theirs at about the same time: freed on the spot, they would be one long pause for whoever
+    /// happens to collect them. As many as there are shards, and a few more.
+    #[derive(Clone, Default)]
+    pub(crate) struct Attic(Arc<SegQueue<Box<Index>>>);
+
+    impl Attic {
+        /// Frees one of them.
+        pub(crate) fn free_one(&self) {
+            drop(self.0.pop());
+        }
     }
 
     /// A pointer to an index that can be replaced while others read through it. Does not own what it points to.
@@ -49,18 +64,24 @@ mod imp {
             self.0.store(Owned::new(index), Ordering::Release);
         }
 
-        /// Lets this pointer follow to where `successor` points, and frees what it pointed to before once nobody can be
-        /// reading it. Called by the holder of the growth mutex only.
-        pub(crate) fn replace(&self, successor: &IndexPointer, guard: &Guard) {
+        /// Lets this pointer follow to where `successor` points, and puts what it pointed to before into the attic once
+        /// nobody can be reading it. Called by the holder of the growth mutex only.
+        pub(crate) fn replace(&self, successor: &IndexPointer, attic: &Attic, guard: &Guard) {
             let new = successor.0.load(Ordering::Acquire, &guard.0);
             let old = self.0.swap(new, Ordering::AcqRel, &guard.0);
             assert!(
                 !old.is_null() && old != new,
                 "an index is replaced by another one"
             );
+            let attic = attic.clone();
             // SAFETY: `old` was reachable only through `self`, which now points elsewhere, and the growth mutex keeps
-            // everybody else from replacing it a second time. Readers that loaded it before hold a guard.
-            unsafe { guard.0.defer_destroy(old) };
+            // everybody else from replacing it a second time. Readers that loaded it before hold a guard, so it is ours
+            // alone when this is called. It may be called on any thread, and the attic may be used on any.
+            unsafe {
+                guard
+                    .0
+                    .defer_unchecked(move || attic.0.push(old.into_owned().into_box()));
+            }
         }
 
         /// Moves the pointer out. Only when the table itself goes.
@@ -95,6 +116,14 @@ mod imp {
         Guard
     }
 
+    /// Nothing is ever in it.
+    #[derive(Clone, Default)]
+    pub(crate) struct Attic;
+
+    impl Attic {
+        pub(crate) fn free_one(&self) {}
+    }
+
     /// As the real one, without reclamation: what is replaced stays.
     pub(crate) struct IndexPointer(AtomicPtr<Index>);
 
@@ -117,7 +146,7 @@ mod imp {
                 .store(Box::into_raw(Box::new(index)), Ordering::Release);
         }
 
-        pub(crate) fn replace(&self, successor: &IndexPointer, _: &Guard) {
+        pub(crate) fn replace(&self, successor: &IndexPointer, _: &Attic, _: &Guard) {
             self.0
                 .swap(successor.0.load(Ordering::Acquire), Ordering::AcqRel);
         }
@@ -140,4 +169,4 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{Guard, IndexPointer, pin};
+pub(crate) use imp::{Attic, Guard, IndexPointer, pin};

@@ -1,5 +1,6 @@
 //! The network: listeners, connections, and the way from a request to the engine and back.
 
+mod acquire;
 pub(crate) mod connection;
 pub(crate) mod dispatch;
 pub(crate) mod holdback;

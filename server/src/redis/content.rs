@@ -9,7 +9,7 @@
 //! 0 'm' length:2 owner meta             | LOCK.ACQUIRE with META
 //! ```
 //!
-//! A note is never empty: what has a note is in a record, and the engine forgets a key with its record.
+//! A note is never empty, so that what it was is never in doubt.
 
 use engine::NOTE_BYTES_MAX;
 

@@ -1,0 +1,149 @@
+//! What there is at a key, as Redis would say it. Changes nothing.
+
+use super::Section;
+use crate::redis::content::Content;
+use crate::redis::name::Name;
+use crate::redis::refusal::Refusal;
+use crate::storage::unix_now_ms;
+use engine::{Fence, Holder, KeyState, Tick};
+
+/// What there is at a key.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// Nothing.
+    Absent,
+    /// A lock of this port's that looks like a string.
+    Text(Held),
+    /// A lock of this port's that looks like a hash of one field.
+    Hash(Held),
+    /// A signal list.
+    List,
+    /// A set: no lock, and no more than that.
+    Set,
+    /// A lock of a native client's. To Redis it is a string that equals no token.
+    Foreign(Box<Holder>),
+}
+
+/// A lock of this port's.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The owner token, or the hash's field.
+    pub(crate) value: Box<[u8]>,
+    pub(crate) fence: Fence,
+    /// When it ends; [`Tick::NEVER`] if it does not.
+    pub(crate) until: Tick,
+    /// How often it is held.
+    pub(crate) count: u32,
+}
+
+impl Section<'_> {
+    /// What there is.
+    pub(crate) fn look(&mut self, name: &Name<'_>) -> Entry {
+        let now = self.now;
+        let state = self.core.shared.engine.query(name.key(), now);
+        let holder = state.and_then(|state| state.holders.into_iter().next());
+        match holder {
+            Some(holder) if holder.owner != Some(self.port.session.id) => {
+                Entry::Foreign(Box::new(holder))
+            }
+            Some(holder) => {
+                let content = Content::decode(&holder.note);
+                let held = |value: &[u8]| Held {
+                    value: value.into(),
+                    fence: holder.fence,
+                    until: holder.until,
+                    count: holder.count,
+                };
+                match content {
+                    Content::Hash(field) => Entry::Hash(held(field)),
+                    Content::Text(value) | Content::Described { owner: value, .. } => {
+                        Entry::Text(held(value))
+                    }
+                }
+            }
+            None if self.signals(name).is_set(name.bytes(), now) => Entry::Set,
+            None if self.signals(name).exists(name.bytes(), now) => Entry::List,
+            None => Entry::Absent,
+        }
+    }
+
+    /// All that the engine knows of a key.
+    pub(crate) fn state(&self, name: &Name<'_>) -> Option<KeyState> {
+        self.core.shared.engine.query(name.key(), self.now)
+    }
+
+    pub(crate) fn exists(&mut self, name: &Name<'_>) -> bool {
+        !matches!(self.look(name), Entry::Absent)
+    }
+
+    /// What `GET` gives.
+    pub(crate) fn value(&mut self, name: &Name<'_>) -> Result<Option<Box<[u8]>>, Refusal> {
+        match self.look(name) {
+            Entry::Absent => Ok(None),
+            Entry::Text(held) => Ok(Some(held.value)),
+            Entry::Foreign(holder) => Ok(Some(self.foreign_value(&holder))),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
+        }
+    }
+
+    /// A string for a lock that a native client holds. For people: nothing that compares it takes it for equal.
+    pub(crate) fn foreign_value(&self, holder: &Holder) -> Box<[u8]> {
+        let registry = self.core.shared.registry();
+        let session = holder.owner.and_then(|owner| registry.find(owner));
+        let public_id = session.map_or(0, |session| session.public_id);
+        let fence = holder.fence.get();
+        format!("fencepost:session={public_id}:fence={fence}")
+            .into_bytes()
+            .into()
+    }
+
+    /// The lock at this key, if its value is `token`. `Ok(None)`: there is nothing, or somebody else's.
+    pub(crate) fn own(&mut self, name: &Name<'_>, token: &[u8]) -> Result<Option<Held>, Refusal> {
+        match self.look(name) {
+            Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
+            Entry::Absent | Entry::Foreign(_) => Ok(None),
+            Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
+        }
+    }
+
+    /// The lock at this key, if it is a hash whose field is `field`.
+    pub(crate) fn own_hash(
+        &mut self,
+        name: &Name<'_>,
+        field: &[u8],
+    ) -> Result<Option<Held>, Refusal> {
+        match self.look(name) {
+            Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
+            Entry::Absent => Ok(None),
+            Entry::Text(_) | Entry::Foreign(_) | Entry::List | Entry::Set => {
+                Err(Refusal::WrongType)
+            }
+        }
+    }
+
+    /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
+    pub(crate) fn pttl(&mut self, name: &Name<'_>) -> i64 {
+        let now = self.now;
+        let (until, far_end) = match self.look(name) {
+            Entry::Absent => return -2,
+            Entry::Text(held) | Entry::Hash(held) => {
+                let far_ends = &self.signals(name).far_ends;
+                (held.until, far_ends.get(name.bytes(), held.fence))
+            }
+            Entry::Foreign(holder) => (holder.until, None),
+            Entry::List | Entry::Set => {
+                let signals = self.signals(name);
+                match signals.until(name.bytes(), now) {
+                    Some(until) => (until, signals.far_end(name.bytes(), now)),
+                    None => return -2,
+                }
+            }
+        };
+        let left_ms = match (until, far_end) {
+            (_, Some(unix_ms)) => unix_ms.saturating_sub(unix_now_ms()),
+            (Tick::NEVER, None) => return -1,
+            (until, None) => now.ms_until(until),
+        };
+        i64::try_from(left_ms).unwrap_or(i64::MAX)
+    }
+}
