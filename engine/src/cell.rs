@@ -160,7 +160,8 @@ impl Cell {
     #[inline]
     pub(crate) fn publish_noted(&self, fence: Fence, terms: &Terms, since_or_note: u32) {
         self.owner.store(terms.owner.get(), Ordering::Release);
-        self.since.store(since_or_note, Ordering::Relaxed);
+        // Release, paired with `seen`: whoever reads the number of a block sees what was written into it, and the word.
+        self.since.store(since_or_note, Ordering::Release);
         let lease = Lease::new(terms.kind, terms.deadline, fence.get());
         // A swap, so that it takes its place in one order with renewals, expiry and the wheel's look (see `arm`).
         // Release publishes owner and since to whoever reads this tag; Acquire makes the wheel's `armed` visible.
@@ -192,7 +193,7 @@ impl Cell {
         // Behind the tag: these are the grant's own, or a later grant's, and then the word has moved on and whoever
         // acts on them fails at the word.
         let owner = SessionId::from_bits(self.owner.load(Ordering::Acquire));
-        let since_or_note = self.since.load(Ordering::Relaxed);
+        let since_or_note = self.since.load(Ordering::Acquire);
         Some(Seen {
             lease,
             owner,
@@ -265,6 +266,18 @@ impl Cell {
                 Ordering::Acquire,
             )
             .is_ok()
+    }
+
+    /// Ends the lease of a grant that is over and whose word is free: the wheel then knows since when. Nothing happens if the
+    /// lease is not the one that was seen, because a renewal came too late or the next grant in time.
+    pub(crate) fn end_lease_at(&self, seen: Lease, now: Tick) {
+        let ended = Lease::new(Kind::Ended, now, seen.tag());
+        let _ = self.lease.compare_exchange(
+            seen.bits(),
+            ended.bits(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
     }
 
     /// Prepares a slot that nobody uses for a new key: it starts free, at the floor and above the fence it died with.

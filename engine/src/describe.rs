@@ -87,9 +87,11 @@ impl<H: Host> Shard<H> {
                 .ok()?;
             return Some(record.holders[position].seen());
         }
-        let word = self.table.cell(slot).word();
-        let seen = self.seen(self.table.cell(slot), word)?;
-        (word.fence() == fence).then_some(seen)
+        let cell = self.table.cell(slot);
+        let word = cell.word();
+        let seen = self.seen(cell, word)?;
+        // A plain word may be released while we look, and what was read be of the next grant.
+        (word.fence() == fence && cell.word() == word).then_some(seen)
     }
 
     /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
@@ -148,7 +150,11 @@ impl<H: Host> Shard<H> {
             owner: seen.map(|seen| seen.owner),
             fence: word.fence(),
             mode: Mode::Exclusive,
-            held_ms: seen.map_or(0, |seen| held_ms(seen.since_low32, now)),
+            held_ms: match seen {
+                Some(seen) if cell.word().is_same_grant(word) => held_ms(seen.since_low32, now),
+                // Not known yet, or no longer.
+                _ => 0,
+            },
             until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
             is_session_bound: seen.is_some_and(|seen| seen.lease.kind() == Kind::Session),
             count: 1,

@@ -10,7 +10,33 @@ use crate::shard::{Shard, held_ms};
 use crate::tick::Tick;
 use crate::word::{Kind, Lease, Word};
 
+/// A free key may take this much longer to be forgotten than it was to be remembered, so that not each of them asks for the
+/// home core's attention.
+const FORGET_LATE_MS: u64 = 600_000;
+
 impl<H: Host> Shard<H> {
+    /// Sees to it that a key that has just become free is forgotten in good time. The wheel would look at it when the lease that
+    /// it had would have ended, and that may be tomorrow.
+    #[inline]
+    pub(crate) fn forget_in_time(&self, cell: &Cell, slot: u32, lease: Lease, now: Tick) {
+        if lease.deadline() > self.forget_late(now) {
+            cell.end_lease_at(lease, now);
+            self.forget_ended(cell, slot, now);
+        }
+    }
+
+    /// The same for a key whose lease has been ended.
+    pub(crate) fn forget_ended(&self, cell: &Cell, slot: u32, now: Tick) {
+        if cell.is_armed_after(self.forget_late(now)) {
+            self.ask_attention(cell, slot);
+        }
+    }
+
+    #[inline]
+    fn forget_late(&self, now: Tick) -> Tick {
+        now.plus_ms(self.common.limits.idle_ms.max(FORGET_LATE_MS))
+    }
+
     /// Whether a lease has ended, by its own deadline or with its session.
     #[inline]
     pub(crate) fn is_over(&self, seen: &Seen, now: Tick) -> bool {
@@ -99,6 +125,7 @@ impl<H: Host> Shard<H> {
                     // Held by us, so it cannot be evicted before the word changes, and its key can be read.
                     let key = self.table.key_of(slot);
                     self.expire_plain(cell, word, &seen, key.key(), now);
+                    self.forget_in_time(cell, slot, seen.lease.ended(), now);
                 }
                 _ => return,
             }

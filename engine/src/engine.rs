@@ -82,7 +82,11 @@ impl<H: Host> Engine<H> {
         let shard_blocks_max = (share + share / 8)
             .min(u64::from(shard_keys_max))
             .max(BLOCKS_MAX as u64) as u32;
-        let block_bytes_max = u64::from(shard_blocks_max) * BLOCK_MEMORY_BYTES * shard_count as u64;
+        // A quarter for short notes: those for which there is no block are kept as long ones are.
+        let shard_notes_max = (settings.bytes_max / 4 / BLOCK_MEMORY_BYTES / shard_count as u64)
+            .min(u64::from(shard_keys_max)) as u32;
+        let block_count = u64::from(shard_blocks_max) + u64::from(shard_notes_max);
+        let block_bytes_max = block_count * BLOCK_MEMORY_BYTES * shard_count as u64;
         let common = Arc::new(Common {
             host,
             sessions: Sessions::new(settings.sessions_max, settings.now),
@@ -99,6 +103,7 @@ impl<H: Host> Engine<H> {
         let size = TableSize {
             keys_max: shard_keys_max,
             blocks_max: shard_blocks_max,
+            notes_max: shard_notes_max,
         };
         let memory = Memory::new(shard_count, size);
         let shards = (0..shard_count)

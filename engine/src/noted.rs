@@ -104,7 +104,7 @@ impl<H: Host> Shard<H> {
     pub(crate) fn seen(&self, cell: &Cell, word: Word) -> Option<Seen> {
         let mut seen = cell.seen(word)?;
         if word.is_noted() {
-            let block = find(self.table.blocks(), seen.note)?;
+            let block = find(self.table.notes(), seen.note)?;
             seen.since_low32 = block.words[SINCE].load(Ordering::Acquire);
         }
         Some(seen)
@@ -119,7 +119,7 @@ impl<H: Host> Shard<H> {
         terms: &Terms,
         note: &[u8],
     ) -> Option<bool> {
-        let blocks = self.table.blocks();
+        let blocks = self.table.notes();
         let block = write(blocks, fence, terms.since_low32, note)?;
         let is_taken = cell.replace_word(seen, Word::held(fence).with_note());
         if is_taken {
@@ -134,21 +134,23 @@ impl<H: Host> Shard<H> {
     #[inline]
     pub(crate) fn free_plain(&self, cell: &Cell, word: Word, seen: &Seen) -> bool {
         if word.is_noted() && fault::injected(Fault::NoteDroppedFirst) {
-            drop_block(self.table.blocks(), seen.note, word.fence());
+            drop_block(self.table.notes(), seen.note, word.fence());
         }
         let is_freed = cell.try_free(word);
         if is_freed && word.is_noted() {
-            drop_block(self.table.blocks(), seen.note, word.fence());
+            drop_block(self.table.notes(), seen.note, word.fence());
         }
         is_freed
     }
 
     /// The same under the room mutex, for a word that is ours. It stays ours.
-    pub(crate) fn free_ours(&self, cell: &Cell, word: Word) {
+    pub(crate) fn free_ours(&self, slot: u32, word: Word, now: Tick) {
+        let cell = self.table.cell(slot);
         let seen = cell.seen(word);
         cell.set_word(Word::free(word.fence()).with_queued());
         if let Some(seen) = seen {
-            drop_block(self.table.blocks(), seen.note, word.fence());
+            drop_block(self.table.notes(), seen.note, word.fence());
+            self.forget_in_time(cell, slot, seen.lease, now);
         }
     }
 
@@ -157,29 +159,16 @@ impl<H: Host> Shard<H> {
         if !word.is_noted() {
             return None;
         }
-        let note = read(find(self.table.blocks(), seen.note)?);
-        // Whoever has come to stand in line meanwhile changes nothing.
-        let is_same = cell.word().with_queued() == word.with_queued();
+        let note = read(find(self.table.notes(), seen.note)?);
+        let is_same = cell.word().is_same_grant(word);
         (is_same || fault::injected(Fault::NoteUnchecked)).then_some(note)
     }
 
     /// Drops the note of a plain grant that has just been moved to a record.
     pub(crate) fn drop_note(&self, seen: &Seen, fence: Fence) {
-        drop_block(self.table.blocks(), seen.note, fence);
-    }
-
-    /// Sees to it that a free key is forgotten in good time, and not when the lease that it had would have ended.
-    pub(crate) fn forget_soon(&self, cell: &Cell, slot: u32, now: Tick) {
-        let forget = now.plus_ms(self.common.limits.idle_ms.max(FORGET_LATE_MS));
-        if cell.is_armed_after(forget) {
-            self.ask_attention(cell, slot);
-        }
+        drop_block(self.table.notes(), seen.note, fence);
     }
 }
-
-/// A key that had a note and is free may take this much longer to be forgotten, so that not each of them asks for the home
-/// core's attention.
-const FORGET_LATE_MS: u64 = 600_000;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -116,12 +116,14 @@ impl Seat {
         }
     }
 
-    /// A seat of a session that lasts as long as the engine. It does not remember what was taken through it: nobody will ask.
-    pub fn lasting(session: SessionId) -> Self {
-        Seat {
+    /// From here on nothing is remembered of what is taken through this seat, and nothing of what was. For a session that
+    /// lasts as long as the engine: nobody will ask.
+    pub fn stop_remembering(&mut self) {
+        *self = Seat {
             remembers: false,
-            ..Seat::new(session)
-        }
+            waits: std::mem::take(&mut self.waits),
+            ..Seat::new(self.session)
+        };
     }
 
     /// Whose seat it is.
@@ -300,8 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_seat_remembers_nothing() {
-        let mut seat = Seat::lasting(session());
+    fn a_seat_that_is_not_to_remember_does_not() {
+        let mut seat = Seat::new(session());
+        seat.remember(taken(0, 1), |_| true);
+        seat.stop_remembering();
         for slot in 1..=1_000 {
             seat.remember(taken(0, slot), |_| true);
         }

@@ -194,7 +194,7 @@ impl<H: Host> Shard<H> {
             }
             return;
         }
-        self.free_ours(cell, word);
+        self.free_ours(slot, word, now);
     }
 
     /// Frees a key whose record has no holders left. Its word is still ours.
@@ -204,7 +204,7 @@ impl<H: Host> Shard<H> {
         room.line_mut(slot).record = None;
         cell.end_record(fence, now);
         cell.set_word(Word::free(fence).with_queued());
-        self.forget_soon(cell, slot, now);
+        self.forget_ended(cell, slot, now);
     }
 
     /// Takes everything away from those holders of a record for whom it `is_over`, and tells them.
@@ -246,7 +246,7 @@ impl<H: Host> Shard<H> {
                 && self.is_over(&seen, now)
             {
                 if seen.lease.kind() == Kind::Ended || cell.try_end_lease(seen.lease) {
-                    self.free_ours(cell, word);
+                    self.free_ours(slot, word, now);
                     self.tell_lost(self.table.key_of(slot).key(), word.fence(), &seen, now);
                     return;
                 }

@@ -152,7 +152,7 @@ impl<H: Host> Shard<H> {
     ) -> Option<Answer<u64>> {
         let guard = reclaim::pin();
         let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
-        let outcome = self.free_own(cell, word, fence, owner, now)?;
+        let outcome = self.free_own((cell, slot), word, fence, owner, now)?;
         Some(Answer { outcome, slot })
     }
 
@@ -176,14 +176,14 @@ impl<H: Host> Shard<H> {
             return Some(0);
         }
         let (cell, Found { word, .. }) = self.table.compare(slot, key)?;
-        self.free_own(cell, word, fence, owner, now)
+        self.free_own((cell, slot), word, fence, owner, now)
     }
 
     /// Frees a cell that the caller holds under this fence, if nobody waits. Returns for how long it was held.
     #[inline]
     fn free_own(
         &self,
-        cell: &Cell,
+        (cell, slot): (&Cell, u32),
         word: Word,
         fence: Fence,
         owner: SessionId,
@@ -196,6 +196,7 @@ impl<H: Host> Shard<H> {
         if seen.owner != owner || seen.lease.has_ended(now) || !cell.try_free(word) {
             return None;
         }
+        self.forget_in_time(cell, slot, seen.lease, now);
         Some(held_ms(seen.since_low32, now))
     }
 
@@ -376,9 +377,7 @@ impl<H: Host> Shard<H> {
                 return not_held(NotHeld::Expired, slot);
             }
             if self.free_plain(cell, word, &seen) {
-                if word.is_noted() {
-                    self.forget_soon(cell, slot, now);
-                }
+                self.forget_in_time(cell, slot, seen.lease, now);
                 return Answer {
                     outcome: (
                         Release::Released { count: 0 },
@@ -483,7 +482,9 @@ impl<H: Host> Shard<H> {
     }
 }
 
-/// How long ago `since` was. Exact for 49 days, which no lease reaches without being renewed a good many times.
+/// How long ago `since` was. Exact for 24 days, which no lease reaches without being renewed a good many times. By the clock
+/// of another core it may lie a moment ahead: that is now.
 pub(crate) fn held_ms(since_low32: u32, now: Tick) -> u64 {
-    u64::from(now.low32().wrapping_sub(since_low32))
+    let held_ms = now.low32().wrapping_sub(since_low32);
+    u64::try_from(held_ms as i32).unwrap_or(0)
 }

@@ -74,6 +74,11 @@ impl Word {
         self.0 & NOTED != 0
     }
 
+    /// Whether it tells of the same hold, whoever has come to stand in line meanwhile.
+    pub(crate) const fn is_same_grant(self, other: Word) -> bool {
+        self.with_queued().0 == other.with_queued().0
+    }
+
     pub(crate) const fn is_dead(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == RICH
     }

@@ -88,15 +88,6 @@ impl Core {
             .clone()
     }
 
-    /// The same for a session that lasts as long as the server.
-    pub(crate) fn lasting_seat(&self, session: SessionId) -> Rc<RefCell<Seat>> {
-        let mut seats = self.seats.borrow_mut();
-        let seat = seats
-            .entry(session)
-            .or_insert_with(|| Rc::new(RefCell::new(Seat::lasting(session))));
-        seat.clone()
-    }
-
     /// Gives a connection its id and keeps it until `remove`.
     pub(crate) fn insert(
         &self,

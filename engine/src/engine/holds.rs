@@ -53,7 +53,8 @@ impl<H: Host> Engine<H> {
         let rest = shard.table.scan(slot, cells_max, |found, key| {
             let cell = shard.table.cell(found.slot);
             let word = cell.word();
-            if word.is_rich() {
+            // A record in the making is in the lease first.
+            if word.is_rich() || cell.lease().kind() == Kind::Record {
                 in_records.push(key.bytes().into());
             } else if let Some(seen) = shard.seen(cell, word)
                 // Owner and lease belong together if the grant is still the same.

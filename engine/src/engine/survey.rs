@@ -29,7 +29,7 @@ pub struct Survey {
 }
 
 impl<H: Host> Engine<H> {
-    /// Looks at up to `cells_max` cells from `from` on. Times are exact up to 49 days.
+    /// Looks at up to `cells_max` cells from `from` on. Times are exact up to 24 days.
     pub fn survey(&self, from: Cursor, mut cells_max: u32, now: Tick) -> Survey {
         let (mut shard, mut slot) = ((from.0 >> 24) as usize, (from.0 & SLOT_MAX).max(1));
         let mut oldest: Option<(Hold, u64)> = None;
@@ -67,8 +67,16 @@ impl<H: Host> Shard<H> {
     /// The oldest hold of one cell, if it is held.
     fn oldest_hold(&self, slot: u32, now: Tick) -> Option<(Fence, u64)> {
         let cell = self.table.cell(slot);
-        let word = cell.word();
-        let seen = self.seen(cell, word)?;
+        let mut word = cell.word();
+        let seen = loop {
+            let seen = self.seen(cell, word)?;
+            // Else what was read may be of the next grant, or of a note.
+            let now = cell.word();
+            if now == word {
+                break seen;
+            }
+            word = now;
+        };
         match seen.lease.kind() {
             Kind::Ended => None,
             Kind::Timed | Kind::Session => Some((word.fence(), held_ms(seen.since_low32, now))),

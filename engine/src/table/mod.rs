@@ -38,6 +38,7 @@ const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 2 } else { 64 };
 pub(crate) struct Table {
     cells: Slab<Cell>,
     blocks: Slab<KeyBlock>,
+    notes: Slab<KeyBlock>,
     current: IndexPointer,
     growth: Mutex<Growth>,
     attic: Attic,
@@ -62,7 +63,7 @@ pub(crate) struct Found {
 pub(crate) enum TableFull {
     /// There are as many keys as there may be.
     Cells,
-    /// Long keys and short notes take as many blocks as they may.
+    /// Long keys take as many blocks as they may.
     Blocks,
 }
 
@@ -75,11 +76,12 @@ impl From<TableFull> for Limit {
     }
 }
 
-/// How many keys, and how many blocks of long keys and short notes, a table may have.
+/// How many keys, blocks of long keys and short notes a table may have.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSize {
     pub(crate) keys_max: u32,
     pub(crate) blocks_max: u32,
+    pub(crate) notes_max: u32,
 }
 
 /// What the tables of all shards take their cells and blocks from.
@@ -95,7 +97,9 @@ impl Memory {
     pub(crate) fn new(table_count: usize, size: TableSize) -> Self {
         Memory {
             cells: Arc::new(Arena::new(table_count * piece_count(size.keys_max))),
-            blocks: Arc::new(Arena::new(table_count * piece_count(size.blocks_max))),
+            blocks: Arc::new(Arena::new(
+                table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max)),
+            )),
             attic: Attic::default(),
         }
     }
@@ -106,6 +110,7 @@ impl Table {
         Table {
             cells: Slab::new(size.keys_max, memory.cells.clone()),
             blocks: Slab::new(size.blocks_max, memory.blocks.clone()),
+            notes: Slab::new(size.notes_max, memory.blocks.clone()),
             current: IndexPointer::new(Index::smallest()),
             growth: Mutex::new(Growth { position: 0 }),
             attic: memory.attic.clone(),
@@ -127,9 +132,9 @@ impl Table {
         self.cells.get(slot)
     }
 
-    /// Where long keys and short notes are.
-    pub(crate) fn blocks(&self) -> &Slab<KeyBlock> {
-        &self.blocks
+    /// Where short notes are. Not among the blocks of long keys, which are not to be had elsewhere when they run out.
+    pub(crate) fn notes(&self) -> &Slab<KeyBlock> {
+        &self.notes
     }
 
     pub(crate) fn live(&self) -> u32 {
@@ -138,7 +143,7 @@ impl Table {
 
     /// What long keys and short notes take beside their cells.
     pub(crate) fn block_bytes(&self) -> u64 {
-        u64::from(self.blocks.live()) * BLOCK_MEMORY_BYTES
+        u64::from(self.blocks.live() + self.notes.live()) * BLOCK_MEMORY_BYTES
     }
 
     /// The highest slot number there is, for those who walk all cells.

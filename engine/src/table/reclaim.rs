@@ -33,7 +33,9 @@ mod imp {
     impl Attic {
         /// Frees one of them.
         pub(crate) fn free_one(&self) {
-            drop(self.0.pop());
+            if !self.0.is_empty() {
+                drop(self.0.pop());
+            }
         }
     }
 

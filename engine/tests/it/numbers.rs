@@ -1,11 +1,11 @@
 //! What the engine tells about itself: how long locks were held, which is the oldest, how many bytes there are.
 
 use crate::common::{
-    LONG_MS, acquire, advance, at, give_back, granted, held, key, locks, locks_with, seat, seats,
-    share, small, take, wait,
+    LONG_MS, Locks, acquire, advance, at, give_back, granted, held, key, locks, locks_with, queued,
+    seat, seats, share, small, take, wait,
 };
 use engine::{
-    Acquire, Cursor, Engine, GaveUp, Grant, Hold, Host, Key, Limit, Loss, Outcome, Release,
+    Acquire, Cursor, Engine, Fence, GaveUp, Grant, Hold, Host, Key, Limit, Loss, Outcome, Release,
     Renewal, Seat, SessionId, Settings,
 };
 use std::sync::Mutex;
@@ -150,7 +150,7 @@ fn a_survey_from_any_cursor_ends() {
     }
 }
 
-/// Room for 512 KiB of long keys and as much of notes.
+/// Room for 512 KiB of long keys, 256 KiB of short notes and as much of long ones.
 fn tight() -> Settings {
     Settings {
         bytes_max: 1 << 20,
@@ -334,4 +334,45 @@ fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
     advance(&engine, at(1010));
     assert_eq!(engine.bytes(), 0);
     assert_eq!(note(1011), None);
+}
+
+#[test]
+fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time() {
+    const DAY_MS: u64 = 24 * 3_600_000;
+    let ways: [(&str, fn(&Locks, &mut Seat, Fence)); 4] = [
+        ("released", |engine, a, fence| {
+            give_back(engine, a, "k", fence, at(5));
+        }),
+        ("released while somebody waited", |engine, a, fence| {
+            let mut b = seat(engine);
+            let waiting = Acquire::exclusive(key("k"), DAY_MS);
+            let (ticket, _) = queued(engine.acquire_or_wait(&mut b, &waiting, 1_000, 7, at(2)));
+            engine.cancel(ticket, at(3));
+            give_back(engine, a, "k", fence, at(5));
+        }),
+        ("taken away", |engine, _, fence| {
+            assert!(engine.force_release(key("k"), fence, at(5)));
+        }),
+        ("left behind by its session", |engine, a, _| {
+            engine.end_session(a.session());
+            engine.vacate(a, at(5));
+        }),
+    ];
+    for (way, end) in ways {
+        for note in [&b""[..], b"short", &[b'n'; 200]] {
+            let engine = locks();
+            let mut a = seat(&engine);
+            let request = Acquire {
+                note,
+                ..Acquire::exclusive(key("k"), DAY_MS)
+            };
+            let grant = granted(engine.acquire(&mut a, &request, at(0)));
+            advance(&engine, at(1));
+            end(&engine, &mut a, grant.fence);
+            for minute in 1..=15 {
+                advance(&engine, at(minute * 60_000));
+            }
+            assert_eq!(engine.keys(), 0, "{way}, note of {} bytes", note.len());
+        }
+    }
 }

@@ -30,7 +30,9 @@ pub(crate) async fn serve(core: Rc<Core>, stream: Stream) {
     let connection = core.insert(|id| {
         // Nobody repeats anything on this port: what is remembered is of no use.
         let outcomes = Arc::new(Mutex::new(Outcomes::default()));
-        let seat = core.lasting_seat(session.id);
+        // The session of all Redis clients lasts as long as the server.
+        let seat = core.seat(session.id);
+        seat.borrow_mut().stop_remembering();
         Connection::new(id, session, seat, outcomes, Speech::Redis(Version::V2))
     });
     let mut talk = Talk::new(
