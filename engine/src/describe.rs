@@ -43,7 +43,9 @@ impl<H: Host> Shard<H> {
                     })
                     .collect()
             }
-            None if word.is_held() => vec![self.describe_plain(cell, word, queue_length, now)],
+            None if word.is_held() => {
+                vec![self.describe_plain(cell, word, true, queue_length, now)]
+            }
             None => Vec::new(),
         };
         KeyState {
@@ -132,27 +134,36 @@ impl<H: Host> Shard<H> {
                     now,
                 )
             }
-            None => self.describe_plain(cell, cell.word(), queue_length, now),
+            None => self.describe_plain(cell, cell.word(), true, queue_length, now),
         }
     }
 
-    /// What can be said of a plain holder without a lock.
+    /// What can be said of a plain holder without a lock, and `with_note` or without.
     pub(crate) fn describe_plain(
         &self,
         cell: &Cell,
         word: Word,
+        with_note: bool,
         queue_length: u32,
         now: Tick,
     ) -> Holder {
-        let seen = self.seen(cell, word);
-        let note = seen.and_then(|seen| self.short_note(cell, word, &seen));
+        let is_told = with_note || !word.is_noted();
+        let seen = match is_told {
+            true => self.seen(cell, word),
+            false => cell.seen(word),
+        };
+        let note = seen
+            .filter(|_| is_told)
+            .and_then(|seen| self.short_note(cell, word, &seen));
         Holder {
             owner: seen.map(|seen| seen.owner),
             fence: word.fence(),
             mode: Mode::Exclusive,
             held_ms: match seen {
-                Some(seen) if cell.word().is_same_grant(word) => held_ms(seen.since_low32, now),
-                // Not known yet, or no longer.
+                Some(seen) if is_told && cell.word().is_same_grant(word) => {
+                    held_ms(seen.since_low32, now)
+                }
+                // Not known yet, no longer, or not asked for.
                 _ => 0,
             },
             until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),

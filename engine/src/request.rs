@@ -49,6 +49,8 @@ pub struct Acquire<'a> {
     /// Kept with the grant and shown to whoever asks. One of a few dozen bytes costs a block beside the cell, a longer one a
     /// record; most grants have none.
     pub note: &'a [u8],
+    /// A refusal tells what the holder said of itself and since when it holds. Costs a look at its note.
+    pub asks_who: bool,
 }
 
 impl<'a> Acquire<'a> {
@@ -60,6 +62,7 @@ impl<'a> Acquire<'a> {
             span: Span::Ms(ttl_ms),
             reentrant: false,
             note: &[],
+            asks_who: true,
         }
     }
 

@@ -258,20 +258,26 @@ impl<H: Host> Shard<H> {
             if !word.is_plain_held() {
                 return None;
             }
-            match self.seen(cell, word) {
+            match cell.seen(word) {
                 // An expired lease does not wait for the wheel.
                 Some(seen) if self.is_over(&seen, now) => {
-                    self.expire_plain(cell, word, &seen, request.key, now)
+                    if let Some(seen) = self.seen(cell, word) {
+                        self.expire_plain(cell, word, &seen, request.key, now);
+                    }
                 }
                 Some(seen) if request.reentrant && seen.owner == terms.owner => return None,
                 _ if may_wait => return None,
                 // Granted a moment ago, and perhaps free again in another: a caller that is refused now and asks again at
                 // once would do nothing but take the line away from whoever is about to give the lock back.
-                seen if pauses > 0 && seen.is_none_or(|seen| seen.since_low32 == now.low32()) => {
+                // (Since when a lock with a note is held is not worth a look at the note.)
+                seen if pauses > 0
+                    && !word.is_noted()
+                    && seen.is_none_or(|seen| seen.since_low32 == now.low32()) =>
+                {
                     (0..std::mem::take(&mut pauses)).for_each(|_| std::hint::spin_loop());
                 }
                 _ => {
-                    let holder = self.describe_plain(cell, word, 0, now);
+                    let holder = self.describe_plain(cell, word, request.asks_who, 0, now);
                     return Some(Answer {
                         outcome: Outcome::Held(holder),
                         slot,

@@ -130,6 +130,12 @@ fn lag(
             ],
             &row,
         );
+        if number(&row, "taken_late") > 0.0 {
+            let peer = text(&row, "peer");
+            report.note(format!(
+                "{peer}: the locks were not all taken before the first of them ended, so its lag says little."
+            ));
+        }
         report.claim(
             format!(
                 "{}: 99 of 100 who wait for a lease to end are granted the lock within a second of it",

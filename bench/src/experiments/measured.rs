@@ -82,7 +82,10 @@ pub(super) fn text(row: &Value, name: &str) -> String {
 
 /// Milliseconds of a figure in microseconds.
 pub(super) fn ms(row: &Value, name: &str) -> String {
-    format!("{:.2} ms", number(row, name) / 1e3)
+    match number(row, name) {
+        us if us.is_nan() => "-".to_owned(),
+        us => format!("{:.2} ms", us / 1e3),
+    }
 }
 
 /// The rows in which each peer does most, for each number of contenders: whoever may wait in several ways is given its best.

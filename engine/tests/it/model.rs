@@ -746,6 +746,7 @@ impl Run {
             span,
             reentrant: ask.reentrant,
             note: if ask.note { NOTE } else { b"" },
+            asks_who: true,
         };
         let now = self.now();
         let number = self.waits.len() as u64;
@@ -788,6 +789,7 @@ impl Run {
             span: ask.span,
             reentrant: false,
             note: if ask.note { NOTE } else { b"" },
+            asks_who: true,
         };
         let now = self.now();
         let (owner, ref mut seats) = self.clients[ask.who];

@@ -339,7 +339,8 @@ fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
 #[test]
 fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time() {
     const DAY_MS: u64 = 24 * 3_600_000;
-    let ways: [(&str, fn(&Locks, &mut Seat, Fence)); 4] = [
+    type End = fn(&Locks, &mut Seat, Fence);
+    let ways: [(&str, End); 4] = [
         ("released", |engine, a, fence| {
             give_back(engine, a, "k", fence, at(5));
         }),

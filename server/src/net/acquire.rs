@@ -41,6 +41,7 @@ impl Batch {
             span: span(acquire.lease),
             reentrant: acquire.is_reentrant,
             note: acquire.metadata.as_bytes(),
+            asks_who: true,
         };
         let mut outcome = shared.engine.acquire(seat, &request, now);
         // Most acquires are granted at once, so a waiter is only made for one that is not.

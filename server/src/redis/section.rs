@@ -404,5 +404,6 @@ fn exclusive<'r>(name: &'r Name<'_>, span: Span, note: &'r [u8]) -> Acquire<'r> 
         span,
         reentrant: false,
         note,
+        asks_who: false,
     }
 }

@@ -105,6 +105,7 @@ fn wait(
         span,
         reentrant: false,
         note,
+        asks_who: false,
     };
     call.client.last_wait += 1;
     let request_id = call.client.last_wait;
