@@ -118,7 +118,13 @@ impl<T: Slot> Slab<T> {
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return Some(slot),
+                Ok(_) => {
+                    // Who comes next need not wait for this one's link as we have waited for ours.
+                    if next != NONE && !cfg!(loom) {
+                        std::hint::black_box(self.get(next).free_link().load(Ordering::Relaxed));
+                    }
+                    return Some(slot);
+                }
                 Err(now) => head = now,
             }
         }

@@ -52,17 +52,17 @@ impl<'a> Section<'a> {
         names: &[Name<'_>],
         now: Tick,
     ) -> Self {
-        let engine = &core.shared.engine;
-        let mut numbers: SmallVec<[usize; 4]> = names
-            .iter()
-            .map(|name| engine.shard_of(name.key()))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let stripes = numbers
-            .into_iter()
-            .map(|number| (number, port.stripe(number).lock()))
-            .collect();
+        let number = |name: &Name<'_>| core.shared.engine.shard_of(name.key());
+        let lock = |number| (number, port.stripe(number).lock());
+        let stripes = match names {
+            [name] => SmallVec::from_iter([lock(number(name))]),
+            names => {
+                let mut numbers: SmallVec<[usize; 4]> = names.iter().map(number).collect();
+                numbers.sort_unstable();
+                numbers.dedup();
+                numbers.into_iter().map(lock).collect()
+            }
+        };
         Section {
             now,
             core,
