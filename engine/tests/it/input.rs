@@ -358,3 +358,47 @@ fn a_session_opened_at_the_last_tick_is_over_and_advance_comes_to_an_end() {
     advance(&engine, Tick::MAX);
     assert_eq!(engine.host().take(), [Event::SessionEnded(a.session())]);
 }
+
+#[test]
+fn an_owner_that_this_engine_does_not_know_gets_nothing_and_changes_nothing() {
+    let engine = locks();
+    let mut a = seat(&engine);
+    let grant = take(&engine, &mut a, "k", 1000, at(0));
+    // Sessions of another engine: one in a place that is taken here, one in a place that is not.
+    let other = locks();
+    let strangers: [Seat; 2] = seats(&other);
+    let mut gone = seat(&other);
+    other.end_session(gone.session());
+    other.vacate(&mut gone, at(0));
+    for mut stranger in strangers.into_iter().chain([gone]) {
+        if stranger.session() == a.session() {
+            continue;
+        }
+        let free = Acquire::exclusive(key("free"), 1000);
+        assert_eq!(
+            engine.acquire(&mut stranger, &free, at(1)),
+            Outcome::SessionEnded
+        );
+        let waiting = Acquire::exclusive(key("k"), 1000);
+        assert_eq!(
+            engine.acquire_or_wait(&mut stranger, &waiting, 1000, 1, at(1)),
+            Outcome::SessionEnded
+        );
+        assert_not_renewed(
+            engine.renew(&stranger, key("k"), grant.fence, 1000, at(1)),
+            NotHeld::SessionEnded,
+        );
+        assert_not_held(
+            engine.release(&mut stranger, key("k"), grant.fence, at(1)),
+            NotHeld::SessionEnded,
+        );
+        assert_eq!(
+            engine.downgrade(&stranger, key("k"), grant.fence, at(1)),
+            Downgrade::NotHeld(NotHeld::SessionEnded)
+        );
+    }
+    let state = engine.query(key("k"), at(1)).unwrap();
+    assert_eq!(state.holders[0].owner, Some(a.session()));
+    assert_eq!((state.queue_length, engine.keys()), (0, 1));
+    give_back(&engine, &mut a, "k", grant.fence, at(2));
+}
