@@ -29,7 +29,7 @@ const LAST_LEASES: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long one answer may take: everything may be looked at for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Has Redis look at every key there is, as those would who come back for their locks.
 const TOUCH: &str = "local at='0' repeat local found=redis.call('SCAN',at,'COUNT',1000) at=found[1] until at=='0' return 1";
