@@ -371,9 +371,11 @@ mod tests {
     fn each_way_to_expire_is_held_to_what_is_said_of_it() {
         let holds = |subject, left, touched| judge(Some(subject), &series(left, touched)).1;
         assert!(holds(Subject::Fencepost, [0, 0], None));
-        assert!(!holds(Subject::Fencepost, [900, 0], None), "too late");
+        assert!(holds(Subject::Fencepost, [900, 0], None), "late, and told");
+        assert!(!holds(Subject::Fencepost, [900, 100], None));
         assert!(holds(Subject::RedisActive, [500, 0], None));
-        assert!(!holds(Subject::RedisActive, [900, 800], None));
+        assert!(holds(Subject::RedisActive, [900, 800], None), "some are");
+        assert!(!holds(Subject::RedisActive, [1_000, 1_000], None));
         assert!(holds(Subject::RedisLazy, [1_000, 1_000], Some(0)));
         assert!(!holds(Subject::RedisLazy, [1_000, 0], Some(0)));
         assert!(!holds(Subject::RedisLazy, [1_000, 1_000], Some(1_000)));
