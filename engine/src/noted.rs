@@ -102,7 +102,12 @@ impl<H: Host> Shard<H> {
     /// What is published for the grant of `word`; `None` while its grantor has not come that far.
     #[inline]
     pub(crate) fn seen(&self, cell: &Cell, word: Word) -> Option<Seen> {
-        let mut seen = cell.seen(word)?;
+        self.with_since(word, cell.seen(word)?)
+    }
+
+    /// What was seen of a cell, and since when the grant stands: of a NOTED word only its block knows.
+    #[inline]
+    pub(crate) fn with_since(&self, word: Word, mut seen: Seen) -> Option<Seen> {
         if word.is_noted() {
             let block = find(self.table.notes(), seen.note)?;
             seen.since_low32 = block.words[SINCE].load(Ordering::Acquire);

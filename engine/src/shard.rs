@@ -261,7 +261,8 @@ impl<H: Host> Shard<H> {
             match cell.seen(word) {
                 // An expired lease does not wait for the wheel.
                 Some(seen) if self.is_over(&seen, now) => {
-                    if let Some(seen) = self.seen(cell, word) {
+                    // The lease that was found over, and no later one.
+                    if let Some(seen) = self.with_since(word, seen) {
                         self.expire_plain(cell, word, &seen, request.key, now);
                     }
                 }
