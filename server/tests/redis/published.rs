@@ -139,9 +139,10 @@ fn what_was_granted_is_given_back_when_the_engine_has_no_room_for_the_rest() {
     };
     assert!(refusal.starts_with(b"OOM"), "{}", refusal.escape_ascii());
     assert_eq!(peer.say("DBSIZE"), Reply::Integer(0));
+    // The first one has had room in any case; where the others fall is for the hash to say, which no two servers share.
     assert_eq!(
-        run(&mut peer, REDLOCK_ACQUIRE, "key-0 key-1 , token 60000"),
-        Reply::Integer(2)
+        run(&mut peer, REDLOCK_ACQUIRE, "key-0 , token 60000"),
+        Reply::Integer(1)
     );
 }
 
