@@ -4,7 +4,7 @@
 //! pays for the cold lines, the release finds them warm.
 //!
 //! Leaves out: the cost of new keys (`bench engine growth`), of ten million *held* locks, where a release comes first and
-//! pays (`bench engine random`), the network, a second thread, and huge pages (`bench engine random --huge-pages`).
+//! pays (`bench engine random`), the network, a second thread, and what huge pages are worth (`bench engine random --small-pages`).
 
 use bench::baseline::Map;
 use bench::keys::{Random, key_bytes};
@@ -16,7 +16,6 @@ use std::hint::black_box;
 use std::time::Duration;
 
 fn random_keys(c: &mut Criterion) {
-    bench::without_huge_pages();
     for (name, keys) in [("1M", 1_000_000), ("10M", 10_000_000)] {
         let mut group = c.benchmark_group(format!("random_keys/{name}"));
         group

@@ -5,7 +5,7 @@ pub mod baseline;
 pub mod keys;
 pub mod subject;
 
-/// Switches huge pages off, as the server does and for the same reason: what is measured is what ships.
+/// Switches huge pages off, for whoever wants to know what they are worth. The server leaves them on.
 pub fn without_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

@@ -43,6 +43,11 @@ pub trait Subject: Sync {
     /// Lets the home core see what is new, as a server does every millisecond. Nothing is due yet.
     fn settle(&self, now: Tick);
 
+    /// Does a step towards having memory ready ahead of need, as a thread of the server's does. `false`: there is enough.
+    fn stock_up(&self) -> bool {
+        false
+    }
+
     /// Called before a run of calls from one thread; what it returns is dropped after them.
     fn enter(&self) -> Option<Batch> {
         None
@@ -156,6 +161,10 @@ impl<H: Host> Subject for Engine<H> {
 
     fn settle(&self, now: Tick) {
         while self.advance(now, 10_000).more {}
+    }
+
+    fn stock_up(&self) -> bool {
+        Engine::stock_up(self)
     }
 }
 

@@ -4,31 +4,42 @@
 //! used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is small too;
 //! pieces of different shards share their huge pages.
 //!
-//! Chunks come zeroed from the allocator, which with the program decides about huge pages. What no slot has used costs no resident memory,
-//! apart from the rest of the last huge page. The first chunks are small, for engines of a few keys.
+//! Chunks come zeroed from the allocator, which with the program decides about huge pages. What nobody has touched costs no resident
+//! memory. The first chunks are small, for engines of a few keys.
+//!
+//! Whoever is the first to touch memory waits until the kernel has it ready: milliseconds for a huge page whose memory the
+//! host has to find first. So there is a stock: somebody who may wait (`stock_up`) touches it ahead of those who may not.
 
 use crate::fault::{self, Fault};
-use crate::slab::Slot;
-use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
+use crate::pages::{self, Ends, PAGE_BYTES};
+use crate::slab::{NONE, Slot};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made};
 
 /// Slots of a piece, log2: 64 KiB of cells.
 pub(crate) const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 
-/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 2 MiB of cells. Each chunk has twice as many as the one
-/// before it until they are that large. Not larger, because an allocator that has used the memory before writes zeros into
-/// all of it at once, and whoever takes the first piece waits for that: 200 ms for chunks of 64 MiB.
+/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 64 MiB of cells. Each chunk has twice as many as the one
+/// before it until they are that large. The larger they are, the less is lost where a chunk ends inside a huge page.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
-const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 5 };
+const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+
+/// How many pieces are in stock at most, and no more than are in use: 4 MiB of cells, for a tenth of a second of a server that
+/// does nothing but insert.
+const STOCK_PIECES_MAX: u32 = 64;
 
 pub(crate) struct Arena<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
-    fresh: Mutex<Fresh>,
-}
-
-/// The next piece nobody has.
-struct Fresh {
-    chunk_index: u32,
-    piece_index: u32,
+    /// One more than can be in use: while the last one is being made ready for the stock, nobody has to wait for it.
+    piece_count: u32,
+    /// How many pieces have been taken out of their chunks, for the stock or for use.
+    taken: AtomicU32,
+    /// Pieces that are ready for use.
+    stock: Queue<u32>,
+    stock_count: AtomicU32,
+    /// Held by whoever adds to the stock.
+    stocking: Mutex<()>,
+    /// Held by whoever gives a place its piece.
+    providing: Mutex<()>,
 }
 
 /// Where a piece is: `chunk + 1:32 | its first slot there:32`. Zero: there is none yet.
@@ -43,14 +54,18 @@ impl Place {
 impl<T: Slot> Arena<T> {
     /// Memory for so many pieces, none of them there yet.
     pub(crate) fn new(piece_count: usize) -> Self {
+        let piece_count =
+            u32::try_from(piece_count + 1).expect("slots are numbered in 24 bits, shards in 8");
         Arena {
             chunks: (0..chunk_count(piece_count))
                 .map(|_| OnceLock::new())
                 .collect(),
-            fresh: Mutex::new(Fresh {
-                chunk_index: 0,
-                piece_index: 0,
-            }),
+            piece_count,
+            taken: AtomicU32::new(0),
+            stock: Queue::new(),
+            stock_count: AtomicU32::new(0),
+            stocking: Mutex::new(()),
+            providing: Mutex::new(()),
         }
     }
 
@@ -70,31 +85,83 @@ impl<T: Slot> Arena<T> {
     /// Sees to it that there is a piece at `place`.
     #[cold]
     pub(crate) fn provide(&self, place: &Place) {
-        let mut fresh = self.fresh.lock();
+        let _providing = self.providing.lock();
         if place.0.load(Ordering::Acquire) != 0 && !fault::injected(Fault::PieceReplaced) {
             return;
         }
-        let piece_count = 1 << chunk_bits(fresh.chunk_index);
-        let Fresh {
-            chunk_index,
-            piece_index,
-        } = *fresh;
-        self.chunks[chunk_index as usize]
-            .get_or_init(|| T::zeroed_chunk(piece_count << PIECE_BITS));
-        *fresh = if piece_index as usize + 1 < piece_count {
-            Fresh {
-                chunk_index,
-                piece_index: piece_index + 1,
+        let piece = match self.stock.pop() {
+            Some(piece) => {
+                self.stock_count.fetch_sub(1, Ordering::Relaxed);
+                piece
             }
-        } else {
-            Fresh {
-                chunk_index: chunk_index + 1,
-                piece_index: 0,
-            }
+            None => self.take().expect("there is a piece for every place"),
         };
+        let (chunk_index, piece_index) = position(piece);
+        self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index));
         let first_slot = piece_index << PIECE_BITS;
-        let bits = u64::from(chunk_index + 1) << 32 | u64::from(first_slot);
+        let bits = (chunk_index as u64 + 1) << 32 | u64::from(first_slot);
         place.0.store(bits, Ordering::Release);
+    }
+
+    /// Whether there is less in stock than there should be.
+    #[inline]
+    pub(crate) fn is_stock_low(&self) -> bool {
+        let stock_count = self.stock_count.load(Ordering::Relaxed);
+        let taken = self.taken.load(Ordering::Relaxed);
+        let in_use = taken.saturating_sub(stock_count);
+        stock_count < in_use.min(STOCK_PIECES_MAX) && taken < self.piece_count
+    }
+
+    /// Makes one more piece ready, and waits for its memory. `false`: there is enough, or somebody else is at it.
+    pub(crate) fn stock_up(&self) -> bool {
+        let Some(_stocking) = self.stocking.try_lock() else {
+            return false;
+        };
+        if !self.is_stock_low() {
+            return false;
+        }
+        let Some(piece) = self.take() else {
+            return false;
+        };
+        let is_early = fault::injected(Fault::StockedTooEarly);
+        if is_early {
+            self.stock.push(piece);
+        }
+        self.touch(piece);
+        if !is_early {
+            self.stock.push(piece);
+        }
+        self.stock_count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A piece that nobody has.
+    fn take(&self) -> Option<u32> {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        while taken < self.piece_count {
+            let (order, next) = (Ordering::Relaxed, taken + 1);
+            match self.taken.compare_exchange_weak(taken, next, order, order) {
+                Ok(piece) => return Some(piece),
+                Err(now) => taken = now,
+            }
+        }
+        None
+    }
+
+    /// Writes to every page of a piece that is the caller's own: the kernel gives memory only to those who write.
+    fn touch(&self, piece: u32) {
+        let (chunk_index, piece_index) = position(piece);
+        let chunk = &self.chunks[chunk_index];
+        if made(chunk).is_none() {
+            // Not by `get_or_init`, where whoever needs it now would wait for us. If somebody was faster, there is one.
+            let _ = chunk.set(make_chunk(chunk_index));
+        }
+        let first_slot = (piece_index as usize) << PIECE_BITS;
+        let slots = made(chunk).expect("somebody has made it")[first_slot..].iter();
+        let slots_per_page = (PAGE_BYTES / size_of::<T>()).max(1);
+        for slot in slots.take(1 << PIECE_BITS).step_by(slots_per_page) {
+            slot.free_link().store(NONE, Ordering::Relaxed);
+        }
     }
 }
 
@@ -103,20 +170,29 @@ pub(crate) fn piece_count(slot_max: u32) -> usize {
     (slot_max as usize).div_ceil(1 << PIECE_BITS)
 }
 
-fn chunk_bits(chunk_index: u32) -> u32 {
-    (FIRST_CHUNK_BITS + chunk_index).min(LARGEST_CHUNK_BITS)
+/// Which chunk a piece is in, and which of its pieces it is.
+fn position(piece: u32) -> (usize, u32) {
+    // As if there had been a chunk before the first one: then chunk `n` of the growing ones begins at a power of two.
+    let shifted = piece + (1 << FIRST_CHUNK_BITS);
+    let bits = shifted.ilog2().min(LARGEST_CHUNK_BITS);
+    let of_this_size = shifted >> bits;
+    let chunk_index = bits - FIRST_CHUNK_BITS + of_this_size - 1;
+    (chunk_index as usize, shifted - (of_this_size << bits))
+}
+
+fn make_chunk<T: Slot>(chunk_index: usize) -> Box<[T]> {
+    let bits = (FIRST_CHUNK_BITS + chunk_index as u32).min(LARGEST_CHUNK_BITS);
+    let chunk = T::zeroed_chunk(1 << (bits + PIECE_BITS));
+    pages::ask_for_huge(&chunk, Ends::Excluded);
+    chunk
 }
 
 /// How many chunks so many pieces take.
-fn chunk_count(piece_count: usize) -> usize {
-    let mut left = piece_count;
-    (0..)
-        .take_while(|&chunk_index| {
-            let is_needed = left > 0;
-            left = left.saturating_sub(1 << chunk_bits(chunk_index));
-            is_needed
-        })
-        .count()
+fn chunk_count(piece_count: u32) -> usize {
+    match piece_count.checked_sub(1) {
+        Some(last) => position(last).0 + 1,
+        None => 0,
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -142,7 +218,7 @@ mod tests {
     #[test]
     fn every_piece_is_handed_out_once_and_every_place_has_its_own_slots() {
         // Past the first chunk of the largest size.
-        let pieces = 3 << LARGEST_CHUNK_BITS;
+        let pieces = 4 << LARGEST_CHUNK_BITS;
         let arena = Arena::<Thing>::new(pieces);
         let places: Vec<Place> = (0..pieces).map(|_| Place::nowhere()).collect();
         let mut seen = HashSet::new();
@@ -163,13 +239,57 @@ mod tests {
     }
 
     #[test]
-    fn there_are_chunks_for_all_pieces_and_no_more() {
+    fn chunks_follow_each_other_and_hold_all_pieces() {
+        let mut next = (0, 0);
+        for piece in 0..5 << LARGEST_CHUNK_BITS {
+            assert_eq!(position(piece), next, "piece {piece}");
+            let (chunk_index, piece_index) = next;
+            let is_last =
+                (piece_index as usize + 1) << PIECE_BITS == make_chunk::<Thing>(chunk_index).len();
+            next = if is_last {
+                (chunk_index + 1, 0)
+            } else {
+                (chunk_index, piece_index + 1)
+            };
+        }
         assert_eq!(chunk_count(0), 0);
         assert_eq!(chunk_count(1), 1);
-        let first = 1 << FIRST_CHUNK_BITS;
-        assert_eq!(chunk_count(first), 1);
-        assert_eq!(chunk_count(first + 1), 2);
-        let largest = 1 << LARGEST_CHUNK_BITS;
-        assert_eq!(chunk_count(10 * largest), chunk_count(9 * largest) + 1);
+        assert_eq!(chunk_count(1 << FIRST_CHUNK_BITS), 1);
+        assert_eq!(chunk_count((1 << FIRST_CHUNK_BITS) + 1), 2);
+    }
+
+    #[test]
+    fn the_stock_is_as_large_as_what_is_in_use_within_its_bounds() {
+        let pieces = 200;
+        let arena = Arena::<Thing>::new(pieces);
+        assert!(
+            !arena.is_stock_low() && !arena.stock_up(),
+            "nobody has taken anything"
+        );
+        for in_use in 1..=pieces as u32 {
+            let place = Place::nowhere();
+            arena.provide(&place);
+            assert_eq!(arena.get(&place, 0).link.load(Ordering::Relaxed), 0);
+            while arena.stock_up() {}
+            assert!(!arena.is_stock_low());
+            let left = pieces as u32 + 1 - in_use;
+            let expected = in_use.min(STOCK_PIECES_MAX).min(left);
+            assert_eq!(arena.stock_count.load(Ordering::Relaxed), expected);
+        }
+    }
+
+    #[test]
+    fn pieces_from_the_stock_are_nobody_elses() {
+        let pieces = 300;
+        let arena = Arena::<Thing>::new(pieces);
+        let mut seen = HashSet::new();
+        for number in 0..pieces {
+            let place = Place::nowhere();
+            arena.provide(&place);
+            assert!(seen.insert(place.0.load(Ordering::Relaxed)));
+            if number % 3 != 0 {
+                arena.stock_up();
+            }
+        }
     }
 }

@@ -53,6 +53,10 @@ pub enum Fault {
     FreeListUnversioned,
     /// Whoever finds that a slab needs another piece of memory gets one, whether or not somebody else has.
     PieceReplaced,
+    /// Memory goes into the stock before it has been made ready.
+    StockedTooEarly,
+    /// An index that was laid out ahead of need is put in place whether or not somebody else has been faster.
+    StockUnchecked,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.

@@ -43,8 +43,8 @@
 //!
 //! - Any core may change a key's lock word by CAS. Only a shard's home core turns its wheel and evicts its cells. Only the
 //!   holder of the room mutex touches queues and records.
-//! - Nothing here waits, reads a clock or touches a file. Time comes in as `now`, durability as a ceiling of fences.
-//! - `unsafe` is in `table/reclaim.rs` and nowhere else.
+//! - Nothing here but `Engine::stock_up` waits; nothing reads a clock or touches a file. Time comes in as `now`, durability as a ceiling of fences.
+//! - `unsafe` is in `table/reclaim.rs`, and where a hint to the processor (`sync.rs`) or the kernel (`pages.rs`) asks for it.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
@@ -63,6 +63,7 @@ mod key;
 mod mailbox;
 mod note;
 mod noted;
+mod pages;
 mod request;
 mod restore;
 mod room;

@@ -6,7 +6,7 @@
 
 use crate::arena::{Arena, PIECE_BITS, Place, piece_count};
 use crate::fault::{self, Fault};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, prefetch};
 use std::sync::Arc;
 
 /// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
@@ -119,9 +119,9 @@ impl<T: Slot> Slab<T> {
                 Ordering::Acquire,
             ) {
                 Ok(_) => {
-                    // Who comes next need not wait for this one's link as we have waited for ours.
-                    if next != NONE && !cfg!(loom) {
-                        std::hint::black_box(self.get(next).free_link().load(Ordering::Relaxed));
+                    // Who comes next need not wait for its slot as we have waited for ours.
+                    if next != NONE {
+                        prefetch(self.get(next));
                     }
                     return Some(slot);
                 }

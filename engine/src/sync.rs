@@ -15,9 +15,34 @@ pub(crate) use crossbeam_queue::SegQueue as Queue;
 #[cfg(not(loom))]
 pub(crate) use std::sync::OnceLock;
 
+/// What is there, for somebody whom nobody has told that it is.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
+    lock.get()
+}
+
+/// Has the processor fetch the line that `place` begins in, and does not wait for it. A hint: nothing depends on it, and where there
+/// is no such instruction nothing happens. The models need not see it.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    #[expect(
+        unsafe_code,
+        reason = "the stable form of a prefetch asks for a promise about the processor"
+    )]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it asks for SSE, which every x86_64 has. It reads nothing that the program could see, and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = place;
+}
+
 #[cfg(loom)]
 pub(crate) use self::modelled::{
-    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue,
+    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made,
 };
 
 #[cfg(loom)]
@@ -181,6 +206,17 @@ mod modelled {
             let _making = self.making.lock();
             self.value.get_or_init(make)
         }
+
+        pub(crate) fn set(&self, value: T) -> Result<(), T> {
+            let _making = self.making.lock();
+            self.value.set(value)
+        }
+    }
+
+    /// As in the real one, who finds something here sees what was written before it was put here.
+    pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
+        let _making = lock.making.lock();
+        lock.get()
     }
 
     pub(crate) struct Queue<T>(Mutex<std::collections::VecDeque<T>>);

@@ -10,6 +10,7 @@ mod noted;
 mod queue;
 mod seat;
 mod session;
+mod stock;
 mod table;
 mod take_over;
 mod wheel;

@@ -475,6 +475,7 @@ impl Core {
                     budget = ADVANCE_BUDGET;
                 }
             }
+            self.shared.look_after_stock();
             if more {
                 tokio::task::yield_now().await;
             } else {

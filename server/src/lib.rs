@@ -54,6 +54,7 @@ mod secret;
 mod server;
 mod shared;
 mod stats;
+mod stock;
 mod storage;
 pub mod wal;
 

@@ -13,10 +13,6 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The allocator asks the kernel for huge pages. A lookup among ten million locks is a fifth cheaper with them, but whoever
-    // is the first to touch one waits until all of it is there: 6 to 20 ms on a virtual machine whose memory comes late.
-    // Where they cannot be switched off, that is all that happens.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let done = match cli::run() {
         Wish::Serve(args) => serve(*args).map(|()| ExitCode::SUCCESS),
         Wish::Done(done) => done,

@@ -15,6 +15,7 @@ use crate::pinning;
 use crate::redis;
 use crate::secret::SessionKeys;
 use crate::shared::Shared;
+use crate::stock::Stocker;
 use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
 use crate::wal::{Disk, WalError};
 use engine::{Engine, Fence, Limit, Seat, SessionId, Settings};
@@ -115,6 +116,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     http: Option<Http>,
     keeper: Option<Keeper>,
+    stocker: Option<Stocker>,
     audit: Option<audit::Writer>,
     /// The log has been closed, or there is none.
     is_closed: bool,
@@ -274,6 +276,7 @@ impl Server {
             storage,
             recovery,
             redis: OnceLock::new(),
+            stocker: OnceLock::new(),
             metrics: Metrics::new(core_count),
             core_count,
             connections: AtomicUsize::new(0),
@@ -312,6 +315,7 @@ impl Server {
             threads: Vec::new(),
             http: None,
             keeper: None,
+            stocker: None,
             audit,
             is_closed: false,
         };
@@ -319,6 +323,8 @@ impl Server {
             let keeper = Keeper::start(shared.clone(), storage.clone(), alarm);
             server.keeper = Some(keeper.map_err(StartError::System)?);
         }
+        let stocker = Stocker::start(shared.clone()).map_err(StartError::System)?;
+        server.stocker = Some(stocker);
         for (id, listener) in listeners.into_iter().enumerate() {
             let shared = shared.clone();
             let doors = Doors {
@@ -382,6 +388,7 @@ impl Server {
         // Until here it has told whoever asked that the server stops.
         self.http = None;
         self.keeper = None;
+        self.stocker = None;
         // And now nobody is left who could do anything worth writing down.
         self.audit = None;
         if let Some(storage) = &self.shared.storage

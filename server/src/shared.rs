@@ -15,6 +15,7 @@ use engine::{Engine, Limit, SessionId, Tick};
 use protocol::SessionSecret;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Shared {
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// When the server started, for people.
     pub(crate) started_unix_ms: u64,
+    /// Whoever waits for memory ahead of the cores.
+    pub(crate) stocker: OnceLock<Thread>,
     /// Cancelled when the server is to stop.
     pub(crate) stop: CancellationToken,
 }
@@ -47,6 +50,15 @@ impl Shared {
     #[inline]
     pub(crate) fn audit(&self) -> Option<&Audit> {
         self.engine.host().audit.as_deref()
+    }
+
+    /// Has memory fetched if there is little left, without waiting for it.
+    pub(crate) fn look_after_stock(&self) {
+        if self.engine.is_stock_low()
+            && let Some(stocker) = self.stocker.get()
+        {
+            stocker.unpark();
+        }
     }
 
     /// Opens a session and registers it, under a new name or one that it had before. `None` at the limit.

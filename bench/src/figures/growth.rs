@@ -11,6 +11,8 @@ use bench::baseline::Map;
 use bench::subject::{NOW, SHARDS, Subject, engine_for, take_all};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const RUNS: usize = 3;
 
@@ -45,14 +47,36 @@ fn subject_runs<S: Subject>(
     runs(report, target, |record| {
         let subject = make(arguments.keys);
         let mut seats: Vec<_> = (0..4).map(|number| subject.seat(number)).collect();
-        take_all(
-            &subject,
-            &mut seats,
-            arguments.keys,
-            3_600_000,
-            NOW,
-            |_, _| record(),
-        );
+        with_stocker(&subject, || {
+            take_all(
+                &subject,
+                &mut seats,
+                arguments.keys,
+                3_600_000,
+                NOW,
+                |_, _| record(),
+            );
+        });
+    });
+}
+
+/// How long whoever keeps the stock sleeps when there is enough. A server's is woken every millisecond at most.
+const STOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Runs `work` beside a thread that does what the server's own does (`server/src/stock.rs`), with as little of the processor.
+fn with_stocker<S: Subject>(subject: &S, work: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = rustix::process::setpriority_process(None, 19);
+            while !is_over.load(Ordering::Relaxed) {
+                if !subject.stock_up() {
+                    std::thread::sleep(STOCK_PAUSE);
+                }
+            }
+        });
+        work();
+        is_over.store(true, Ordering::Relaxed);
     });
 }
 

@@ -26,9 +26,9 @@ pub(crate) struct Arguments {
     /// How many steps one call of `advance` may take during the burst of expiries.
     #[arg(long, default_value_t = expiry::BUDGET)]
     budget: u32,
-    /// Leaves huge pages to the allocator, which the server does not.
+    /// Switches huge pages off, which the server does not: what are they worth?
     #[arg(long)]
-    huge_pages: bool,
+    small_pages: bool,
     /// Prints one JSON object per figure instead of a table.
     #[arg(long)]
     json: bool,
@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             eprintln!("there is no part {id:?}");
             return ExitCode::FAILURE;
         };
-        if !arguments.huge_pages {
+        if arguments.small_pages {
             bench::without_huge_pages();
         }
         let mut report = Report {
@@ -196,7 +196,7 @@ fn run_in_child(id: &str, arguments: &Arguments) -> Result<Vec<Figure>, String> 
         .args(["engine", "--part", id])
         .args(["--keys", &arguments.keys.to_string()])
         .args(["--budget", &arguments.budget.to_string()])
-        .args(arguments.huge_pages.then_some("--huge-pages"))
+        .args(arguments.small_pages.then_some("--small-pages"))
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| error.to_string())?;

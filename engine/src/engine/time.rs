@@ -48,6 +48,18 @@ impl<H: Host> Engine<H> {
         all
     }
 
+    /// Whether [`Engine::stock_up`] has something to do. Cheap.
+    pub fn is_stock_low(&self) -> bool {
+        self.memory.is_stock_low()
+    }
+
+    /// Does a step towards having memory ready for the keys that come next, so that none of them waits for it; `false` when there is
+    /// enough. It waits for the kernel as long as that takes: call it from a thread that nobody waits for, or not at all.
+    pub fn stock_up(&self) -> bool {
+        self.memory
+            .stock_up(self.shards.iter().map(|shard| &shard.table))
+    }
+
     /// Allows fences up to `ceiling` in one shard. It never falls.
     pub fn raise_ceiling(&self, shard: usize, ceiling: Fence, now: Tick) {
         self.shards[shard].raise_ceiling(ceiling, now);

@@ -14,8 +14,9 @@
 //! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
 
 use crate::fault::{self, Fault};
+use crate::pages::{self, Ends, PAGE_BYTES};
 use crate::slab::SLOT_MAX;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, prefetch};
 use crate::table::reclaim::IndexPointer;
 
 const EMPTY: u32 = 0;
@@ -25,6 +26,15 @@ const TAG_SHIFT: u32 = 24;
 
 /// The smallest index.
 const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
+
+/// The smallest index whose successor is laid out ahead of need: 64 KiB.
+const STOCKED_CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 16_384 };
+
+/// How much of an index is used when its successor is laid out ahead of need.
+const FILLING_EIGHTHS: usize = if cfg!(loom) { 4 } else { 5 };
+
+/// The smallest index on huge pages: 512 KiB, of which there are 32 MiB then.
+const HUGE_CAPACITY_MIN: usize = 131_072;
 
 /// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
 /// nowhere yet. Twice as many would do no harm, see `Index::successor`.
@@ -80,6 +90,14 @@ pub(crate) struct Prober {
     tag: u32,
 }
 
+impl Drop for Index {
+    fn drop(&mut self) {
+        if self.capacity() >= HUGE_CAPACITY_MIN {
+            pages::ask_for_small(&self.entries, Ends::Included);
+        }
+    }
+}
+
 impl Index {
     /// The smallest index, for a table with nothing in it.
     pub(crate) fn smallest() -> Self {
@@ -98,15 +116,24 @@ impl Index {
     /// does a step of the move, it is half full in the end. If the mover is held up, inserters go on without it until
     /// they have filled a quarter (`count_arrival`), and then wait; so a quarter is left over, whatever happens.
     pub(crate) fn successor(&self, live: usize, entries_per_step: usize) -> Self {
+        Index::with_capacity(self.successor_capacity(live, entries_per_step))
+    }
+
+    /// How large that has to be.
+    pub(crate) fn successor_capacity(&self, live: usize, entries_per_step: usize) -> usize {
         let steps = self.capacity() / entries_per_step;
-        Index::with_capacity((2 * (live + steps + INSERTERS_MAX)).next_power_of_two())
+        (2 * (live + steps + INSERTERS_MAX)).next_power_of_two()
     }
 
     fn with_capacity(capacity: usize) -> Self {
         #[cfg(not(loom))]
-        let entries = bytemuck::zeroed_slice_box(capacity);
+        let entries: Box<[AtomicU32]> = bytemuck::zeroed_slice_box(capacity);
         #[cfg(loom)]
-        let entries = (0..capacity).map(|_| AtomicU32::new(EMPTY)).collect();
+        let entries: Box<[AtomicU32]> = (0..capacity).map(|_| AtomicU32::new(EMPTY)).collect();
+        if capacity >= HUGE_CAPACITY_MIN {
+            // Beside it are those of other shards.
+            pages::ask_for_huge(&entries, Ends::Included);
+        }
         Index {
             entries,
             used: AtomicU32::new(0),
@@ -122,6 +149,21 @@ impl Index {
     /// Whether it is time to move to another index: three quarters are used, by live entries or by gone ones.
     pub(crate) fn is_crowded(&self) -> bool {
         self.used.load(Ordering::Relaxed) as usize * 4 >= self.capacity() * 3
+    }
+
+    /// Whether the index that comes next is to be laid out by whoever has time for it. Not yet for those who have not: there is an
+    /// eighth to go. And not for a small one, which costs nobody anything.
+    #[inline]
+    pub(crate) fn is_filling(&self) -> bool {
+        self.capacity() >= STOCKED_CAPACITY_MIN
+            && self.used.load(Ordering::Relaxed) as usize * 8 >= self.capacity() * FILLING_EIGHTHS
+    }
+
+    /// Writes to every page, so that the memory is there. Before anybody else knows of this index.
+    pub(crate) fn touch_all(&self) {
+        for entry in self.entries.iter().step_by(PAGE_BYTES / size_of::<u32>()) {
+            entry.store(EMPTY, Ordering::Relaxed);
+        }
     }
 
     /// Counts an insertion during the move to this index. `true`: too many have come without a step of the move, and who
@@ -192,10 +234,10 @@ impl Index {
         Search::Moved
     }
 
-    /// Reads where a search for this hash begins, and nothing else.
+    /// Has the entry fetched where a search for this hash begins.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u32 {
-        self.entries[self.prober(hash).position].load(Ordering::Relaxed)
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(&self.entries[self.prober(hash).position]);
     }
 
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.

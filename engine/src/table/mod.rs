@@ -24,7 +24,7 @@ use crate::fence::Bounds;
 use crate::key::{BLOCK_MEMORY_BYTES, Key, KeyBlock, KeyBuffer};
 use crate::request::Limit;
 use crate::slab::Slab;
-use crate::sync::Mutex;
+use crate::sync::{AtomicU32, Mutex, Ordering, prefetch};
 use crate::tick::Tick;
 use crate::word::Word;
 use index::{Index, Insert, Probe, Search};
@@ -42,6 +42,7 @@ pub(crate) struct Table {
     current: IndexPointer,
     growth: Mutex<Growth>,
     attic: Attic,
+    stock_call: Arc<StockCall>,
     hash_key: ahash::RandomState,
 }
 
@@ -90,6 +91,29 @@ pub(crate) struct Memory {
     blocks: Arc<Arena<KeyBlock>>,
     /// Where their outgrown indexes go.
     attic: Attic,
+    /// How they say that an index fills up.
+    stock_call: Arc<StockCall>,
+}
+
+/// Set while some table wants its next index laid out.
+struct StockCall(AtomicU32);
+
+impl StockCall {
+    /// Called by every insertion into an index that fills up, until the next one is there: so nothing is lost if it is answered too early.
+    #[inline]
+    fn make(&self) {
+        if !self.is_made() {
+            self.0.store(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_made(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    fn answer(&self) -> bool {
+        self.is_made() && self.0.swap(0, Ordering::Relaxed) != 0
+    }
 }
 
 impl Memory {
@@ -101,7 +125,24 @@ impl Memory {
                 table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max)),
             )),
             attic: Attic::default(),
+            stock_call: Arc::new(StockCall(AtomicU32::new(0))),
         }
+    }
+
+    /// Whether there is something to do for whoever waits for memory ahead of the others.
+    pub(crate) fn is_stock_low(&self) -> bool {
+        self.stock_call.is_made()
+            || !self.attic.is_empty()
+            || self.cells.is_stock_low()
+            || self.blocks.is_stock_low()
+    }
+
+    /// Does some of it. `false`: there was nothing.
+    pub(crate) fn stock_up<'t>(&self, tables: impl Iterator<Item = &'t Table>) -> bool {
+        self.cells.stock_up()
+            || self.blocks.stock_up()
+            || self.stock_call.answer() && tables.filter(|table| table.stock_up()).count() > 0
+            || self.attic.free_one()
     }
 }
 
@@ -114,6 +155,7 @@ impl Table {
             current: IndexPointer::new(Index::smallest()),
             growth: Mutex::new(Growth { position: 0 }),
             attic: memory.attic.clone(),
+            stock_call: memory.stock_call.clone(),
             hash_key,
         }
     }
@@ -173,19 +215,17 @@ impl Table {
         }
     }
 
-    /// Reads the index where a search for this hash begins, so that it is at hand when the search comes.
+    /// Has the index fetched where a search for this hash begins, so that it is at hand when the search comes.
     #[inline]
-    pub(crate) fn touch_index(&self, hash: u64, guard: &Guard) -> u32 {
-        self.current(guard).touch(hash)
+    pub(crate) fn prefetch_index(&self, hash: u64, guard: &Guard) {
+        self.current(guard).prefetch(hash);
     }
 
-    /// Reads the cell that a search for this hash would look at first.
+    /// Has the cell fetched that a search for this hash would look at first.
     #[inline]
-    pub(crate) fn touch_cell(&self, hash: u64, guard: &Guard) -> u32 {
-        let index = self.current(guard);
-        match index.search(hash, Some) {
-            Search::Found(slot) => self.cell(slot).word().bits() as u32,
-            Search::Absent | Search::Moved => 0,
+    pub(crate) fn prefetch_cell(&self, hash: u64, guard: &Guard) {
+        if let Search::Found(slot) = self.current(guard).search(hash, Some) {
+            prefetch(self.cell(slot));
         }
     }
 
@@ -376,7 +416,12 @@ impl Table {
         let index = self.current(guard);
         let growth = match index.next.load(guard) {
             Some(next) if next.count_arrival() => Some(self.growth.lock()),
-            None if !index.is_crowded() => None,
+            None if !index.is_crowded() => {
+                if index.is_filling() {
+                    self.stock_call.make();
+                }
+                None
+            }
             _ => self.growth.try_lock(),
         };
         if let Some(mut growth) = growth {
@@ -387,6 +432,39 @@ impl Table {
     /// Frees one outgrown index of any shard's, if there is one.
     pub(crate) fn free_outgrown(&self) {
         self.attic.free_one();
+    }
+
+    /// Lays out the next index if this one fills up, and waits for its memory; who inserts begins the move as soon as it is there.
+    /// `false`: there is nothing to do.
+    fn stock_up(&self) -> bool {
+        // Not pinned while it waits: nobody else's memory is to wait for that.
+        let live = self.cells.live() as usize;
+        let lay_out = |index: &Index| index.successor(live, MIGRATE_PER_INSERT);
+        let Some(next) = self.filling(&reclaim::pin()).map(lay_out) else {
+            return false;
+        };
+        next.touch_all();
+        let mut growth = self.growth.lock();
+        let guard = reclaim::pin();
+        // Somebody may have been faster, and then it may be another index that fills up, for which this one may be too small.
+        let is_large_enough = |index: &&Index| {
+            let live = self.cells.live() as usize;
+            next.capacity() >= index.successor_capacity(live, MIGRATE_PER_INSERT)
+        };
+        let index = self.filling(&guard).filter(is_large_enough);
+        if let Some(index) = index {
+            growth.position = 0;
+            index.next.publish(next);
+        } else if fault::injected(Fault::StockUnchecked) {
+            self.current(&guard).next.publish(next);
+        }
+        true
+    }
+
+    /// The current index, if it fills up and the next one is not there yet.
+    fn filling<'g>(&self, guard: &'g Guard) -> Option<&'g Index> {
+        let index = self.current(guard);
+        (index.is_filling() && index.next.load(guard).is_none()).then_some(index)
     }
 
     /// The index is full and nobody has begun to grow it: wait for whoever holds the mutex, and begin.
@@ -414,10 +492,8 @@ impl Table {
         };
         let end = index.capacity().min(growth.position + MIGRATE_PER_INSERT);
         // Each move reads a cell, to know its key's hash. All at once they come in little more than the time of one.
-        if !cfg!(loom) {
-            let slots = (growth.position..end).filter_map(|position| index.slot_at(position));
-            let words = slots.map(|slot| self.cell(slot).word().bits());
-            std::hint::black_box(words.fold(0, |seen, word| seen ^ word));
+        for slot in (growth.position..end).filter_map(|position| index.slot_at(position)) {
+            prefetch(self.cell(slot));
         }
         for position in growth.position..end {
             index.migrate(position, next, |slot| self.hash_of(slot));

@@ -31,11 +31,14 @@ mod imp {
     pub(crate) struct Attic(Arc<SegQueue<Box<Index>>>);
 
     impl Attic {
-        /// Frees one of them.
-        pub(crate) fn free_one(&self) {
-            if !self.0.is_empty() {
-                drop(self.0.pop());
-            }
+        /// Frees one of them. `false`: there was none.
+        pub(crate) fn free_one(&self) -> bool {
+            !self.is_empty() && self.0.pop().is_some()
+        }
+
+        #[inline]
+        pub(crate) fn is_empty(&self) -> bool {
+            self.0.is_empty()
         }
     }
 
@@ -123,7 +126,13 @@ mod imp {
     pub(crate) struct Attic;
 
     impl Attic {
-        pub(crate) fn free_one(&self) {}
+        pub(crate) fn free_one(&self) -> bool {
+            false
+        }
+
+        pub(crate) fn is_empty(&self) -> bool {
+            true
+        }
     }
 
     /// As the real one, without reclamation: what is replaced stays.

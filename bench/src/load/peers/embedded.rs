@@ -57,7 +57,6 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
 
 /// The server as `fencepost serve` runs it, on a free port and with its files where they are in nobody's way.
 fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
-    bench::without_huge_pages();
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;
         config.durability = durability;
@@ -71,7 +70,6 @@ fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
 
 /// One whose sessions wait for it while it is away, and which stops in good order at the end of its standard input.
 fn restartable(directory: PathBuf, durability: Durability) -> io::Result<()> {
-    bench::without_huge_pages();
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;
         config.durability = durability;

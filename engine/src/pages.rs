@@ -1,0 +1,72 @@
+//! Huge pages for the memory in which millions of keys are looked up, and for no other. A lookup misses the cache anyway; with
+//! small pages it misses the processor's own list of pages as well, and then several reads decide where to read. But whoever
+//! is the first to touch a huge page waits until the kernel has two megabytes ready: they are for memory that somebody touches
+//! ahead of need (`Engine::stock_up`), not for what a request allocates.
+
+/// The smallest pages there are.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// The size of a huge page where they are used.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What to do about the huge pages at the two ends, which others use as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Leave them alone.
+    Excluded,
+    /// Ask for them too: the neighbours are of the same kind.
+    Included,
+}
+
+/// Asks the kernel for huge pages behind these slots. A wish: where there are none nothing changes.
+pub(crate) fn ask_for_huge<T>(slots: &[T], ends: Ends) {
+    advise(slots, ends, Advice::Huge);
+}
+
+/// Takes the wish back, before the memory goes to somebody who does not expect to wait for it.
+pub(crate) fn ask_for_small<T>(slots: &[T], ends: Ends) {
+    advise(slots, ends, Advice::Small);
+}
+
+#[derive(Clone, Copy)]
+enum Advice {
+    Huge,
+    Small,
+}
+
+fn advise<T>(slots: &[T], ends: Ends, advice: Advice) {
+    let start = slots.as_ptr().addr();
+    let end = start + size_of_val(slots);
+    let (first, last) = match ends {
+        Ends::Excluded => (
+            start.next_multiple_of(HUGE_PAGE_BYTES),
+            end & !(HUGE_PAGE_BYTES - 1),
+        ),
+        Ends::Included => (
+            start & !(HUGE_PAGE_BYTES - 1),
+            end.next_multiple_of(HUGE_PAGE_BYTES),
+        ),
+    };
+    if first < last {
+        tell_kernel(first, last - first, advice);
+    }
+}
+
+#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[expect(
+    unsafe_code,
+    reason = "most advice changes what is in memory, this does not"
+)]
+fn tell_kernel(address: usize, bytes: usize, advice: Advice) {
+    let memory = std::ptr::without_provenance_mut(address);
+    let advice = match advice {
+        Advice::Huge => rustix::mm::Advice::LinuxHugepage,
+        Advice::Small => rustix::mm::Advice::LinuxNoHugepage,
+    };
+    // SAFETY: this advice is about how memory is backed. It changes nothing that is in it, whoever it belongs to, and is an error
+    // where nothing is mapped.
+    let _ = unsafe { rustix::mm::madvise(memory, bytes, advice) };
+}
+
+#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+fn tell_kernel(_address: usize, _bytes: usize, _advice: Advice) {}

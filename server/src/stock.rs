@@ -1,0 +1,54 @@
+//! Somebody who waits for memory so that no core has to. Fresh memory comes from the kernel, and on a virtual machine from the
+//! host, which may take milliseconds for a huge page; a core that took its keys' memory as it comes would stand still for so
+//! long, and all its clients with it.
+
+use crate::shared::Shared;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// How little of the processor it gets where others want it. Who runs out of stock fetches memory itself, as it would without one.
+const NICENESS: i32 = 19;
+
+/// A thread that keeps the engine's stock of memory. Cores wake it when the stock runs low.
+pub(crate) struct Stocker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Stocker {
+    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let thread = std::thread::Builder::new().name("stock".into()).spawn({
+            let shared = shared.clone();
+            move || keep_stock(&shared)
+        })?;
+        // Once for each server, and this is the only place.
+        let _ = shared.stocker.set(thread.thread().clone());
+        Ok(Stocker {
+            shared,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Stocker {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("whoever keeps the stock of memory ended with a panic");
+            }
+        }
+    }
+}
+
+fn keep_stock(shared: &Shared) {
+    // Of this thread only. Where that is not allowed, it is as important as the others.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
+    while !shared.stop.is_cancelled() {
+        if !shared.engine.stock_up() {
+            std::thread::park();
+        }
+    }
+}
