@@ -160,7 +160,7 @@ fn order(row: &Row) -> Option<String> {
     }
     let most = row.most.get("inversions").copied().unwrap_or_default();
     Some(format!(
-        "{}, {} contenders, {}: {} inversions in {} rounds, {} at most in one: {} requests were overtaken, by others that \
+        "{}, {} contenders, {}: {} inversions in all rounds ({}), {} at most in one. Requests overtaken: {}, by others that \
          left up to {:.1} ms later. Pairs out of order on one connection: {}.",
         row.peer,
         row.setting.contenders,
@@ -386,8 +386,8 @@ mod tests {
         row.median.insert("head_start_max_us", 1_802.0);
         let text = order(&row).unwrap();
         for part in [
-            "36 inversions in 1 rounds, 35 at most in one",
-            "2 requests",
+            "36 inversions in all rounds (1), 35 at most in one",
+            "overtaken: 2,",
             "1.8 ms",
             "on one connection: 0.",
         ] {
