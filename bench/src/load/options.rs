@@ -105,7 +105,7 @@ pub(crate) struct Options {
     /// How long the load runs before it is measured.
     #[arg(long, default_value = "500ms", value_parser = parse_time, value_name = "TIME", help_heading = "Measurement")]
     pub(crate) warmup: Duration,
-    /// How often everything is measured, in turns; the medians are reported.
+    /// How often everything is measured, in turns; medians are reported, and sums of what should not happen.
     #[arg(
         long,
         default_value_t = 3,

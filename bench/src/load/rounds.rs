@@ -13,7 +13,7 @@ pub(crate) struct Row {
     pub(crate) peer: PeerName,
     pub(crate) version: String,
     pub(crate) setting: Setting,
-    /// The median over the rounds, of each figure.
+    /// The median over the rounds, of each figure but the [`SUMMED`] and the [`LARGEST`].
     pub(crate) median: Figures,
     /// The least and the most of each.
     pub(crate) least: Figures,
@@ -27,6 +27,19 @@ pub(crate) struct Row {
     pub(crate) latency: Histogram<u64>,
     pub(crate) bounded_by: Option<String>,
 }
+
+/// Figures that count what should not happen. They are the sum of all rounds: a median would hide what happens in a few.
+const SUMMED: [&str; 6] = [
+    "inversions",
+    "overtaken",
+    "reordered_on_one_connection",
+    "errors",
+    "timeouts",
+    "outlived_leases",
+];
+
+/// Figures of which the largest of all rounds is told, for the same reason.
+const LARGEST: [&str; 1] = ["head_start_max_us"];
 
 /// What came of a run.
 #[derive(Default)]
@@ -133,7 +146,7 @@ impl Row {
                 .filter_map(|(_, sample)| sample.figures.get(name).copied());
             let mut values: Vec<f64> = values.collect();
             values.sort_by(f64::total_cmp);
-            row.median.insert(name, median(&values));
+            row.median.insert(name, together(name, &values));
             row.least.insert(name, values[0]);
             row.most.insert(name, values[values.len() - 1]);
         }
@@ -204,6 +217,17 @@ fn compare(rows: &mut [Row]) {
                 row.ratios.insert(ratio, median(&ratios));
             }
         }
+    }
+}
+
+/// One value for the sorted values of all rounds.
+fn together(name: &str, sorted: &[f64]) -> f64 {
+    if SUMMED.contains(&name) {
+        sorted.iter().sum()
+    } else if LARGEST.contains(&name) {
+        sorted[sorted.len() - 1]
+    } else {
+        median(sorted)
     }
 }
 
@@ -285,6 +309,15 @@ mod tests {
         let mut rows = [row(PeerName::Redis, &[1.0])];
         compare(&mut rows);
         assert!(rows[0].ratios.is_empty());
+    }
+
+    #[test]
+    fn what_should_not_happen_is_not_hidden_by_a_median() {
+        let rounds = [0.0, 0.0, 0.0, 2.0, 36.0];
+        assert_eq!(together("inversions", &rounds), 38.0);
+        assert_eq!(together("errors", &rounds), 38.0);
+        assert_eq!(together("head_start_max_us", &rounds), 36.0);
+        assert_eq!(together("ops_per_s", &rounds), 0.0);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `--json`: one flat object per line, peer and setting. Figures are medians over the rounds.
+//! `--json`: one flat object per line, peer and setting. Figures are medians over the rounds; those that
+//! count what should not happen (inversions, errors, timeouts) are sums.
 
 use crate::load::options::Options;
 use crate::load::rounds::Row;
@@ -21,11 +22,12 @@ const ALWAYS: [&str; 11] = [
 ];
 
 /// Figures whose least and most over the rounds are given too.
-const SPREAD: [(&str, &str, &str); 4] = [
+const SPREAD: [(&str, &str, &str); 5] = [
     ("ops_per_s", "ops_per_s_min", "ops_per_s_max"),
     ("cycles_per_s", "cycles_per_s_min", "cycles_per_s_max"),
     ("cpu_us_per_op", "cpu_us_per_op_min", "cpu_us_per_op_max"),
     ("p99_us", "p99_us_min", "p99_us_max"),
+    ("inversions", "inversions_min", "inversions_max"),
 ];
 
 /// Writes all rows.

@@ -72,7 +72,7 @@ const COLUMNS: &[Column] = &[
     column("bytes/lock", |row| figure(row, "bytes_per_lock")),
     column("ours/it", |row| ratio(row, "fencepost_bytes_ratio")),
     column("RSS MB", |row| scaled(row, "rss_bytes", 1e-6)),
-    column("inversions", |row| figure(row, "inversions")),
+    column("inversions (sum)", |row| figure(row, "inversions")),
     column("reordered", |row| {
         scaled(row, "reordered_share", 100.0) + percent(row, "reordered_share")
     }),
@@ -107,6 +107,7 @@ pub(crate) fn print(rows: &[Row]) {
             );
         }
         print_remarks(of_workload);
+        print_order(of_workload);
         print_troubles(of_workload);
         print_disturbance(of_workload);
     }
@@ -142,6 +143,35 @@ fn print_remarks(rows: &[Row]) {
             row.bounded_by.as_deref().unwrap_or_default(),
         );
     }
+}
+
+/// Who was granted out of turn, and by how much.
+fn print_order(rows: &[Row]) {
+    rows.iter()
+        .filter_map(order)
+        .for_each(|text| println!("  {text}"));
+}
+
+fn order(row: &Row) -> Option<String> {
+    let count = |name| row.median.get(name).copied().unwrap_or_default();
+    let (inversions, on_one) = (count("inversions"), count("reordered_on_one_connection"));
+    if inversions + on_one == 0.0 {
+        return None;
+    }
+    let most = row.most.get("inversions").copied().unwrap_or_default();
+    Some(format!(
+        "{}, {} contenders, {}: {} inversions in all rounds ({}), {} at most in one. Requests overtaken: {}, by others that \
+         left up to {:.1} ms later. Pairs out of order on one connection: {}.",
+        row.peer,
+        row.setting.contenders,
+        row.setting.waiting,
+        group(inversions as i64),
+        row.rounds,
+        group(most as i64),
+        group(count("overtaken") as i64),
+        count("head_start_max_us") / 1_000.0,
+        group(on_one as i64),
+    ))
 }
 
 /// Who else wanted the processors meanwhile, if anybody did.
@@ -344,6 +374,25 @@ mod tests {
             assert_eq!(figure(&row, "p50_us"), text);
         }
         assert_eq!(figure(&row, "no such figure"), "");
+    }
+
+    #[test]
+    fn whoever_was_overtaken_is_told_of() {
+        let mut row = row();
+        assert_eq!(order(&row), None);
+        row.median.insert("inversions", 36.0);
+        row.most.insert("inversions", 35.0);
+        row.median.insert("overtaken", 2.0);
+        row.median.insert("head_start_max_us", 1_802.0);
+        let text = order(&row).unwrap();
+        for part in [
+            "36 inversions in all rounds (1), 35 at most in one",
+            "overtaken: 2,",
+            "1.8 ms",
+            "on one connection: 0.",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

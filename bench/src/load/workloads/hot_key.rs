@@ -172,7 +172,7 @@ impl HotKey {
     }
 
     fn arrive<S: Speaker>(&mut self, lane: u32, now: u64, port: &mut Port<'_, S>) {
-        self.lanes[lane as usize].arrival = self.fairness.arrived(now);
+        self.lanes[lane as usize].arrival = self.fairness.arrived(port.link, now);
         self.busy += 1;
         self.ask(lane, port);
     }
@@ -336,8 +336,13 @@ pub(super) fn run<S: Speaker>(
     let ops = script.attempts + script.cycles;
     meter.stop(peer, ops, script.cycles, &mut figures);
     let (cycles, attempts) = (script.cycles, script.attempts);
-    let inversions = script.fairness.inversions();
-    figures.insert("inversions", inversions as f64);
+    let order = script.fairness.counts();
+    figures.insert("inversions", order.inversions as f64);
+    figures.insert("overtaken", order.overtaken as f64);
+    let head_start_us = order.head_start_ns_max as f64 / 1_000.0;
+    figures.insert("head_start_max_us", head_start_us);
+    let on_one_connection = order.reordered_on_one_link as f64;
+    figures.insert("reordered_on_one_connection", on_one_connection);
     figures.insert("reordered_share", script.fairness.reordered_share());
     figures.insert("jain_index", script.fairness.jain_index());
     figures.insert("errors", script.errors as f64);
