@@ -18,10 +18,10 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made};
 /// Slots of a piece, log2: 64 KiB of cells.
 pub(crate) const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 
-/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 64 MiB of cells. Each chunk has twice as many as the one
+/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
 /// before it until they are that large. The larger they are, the less is lost where a chunk ends inside a huge page.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
-const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// How many pieces are in stock at most, and no more than are in use: 4 MiB of cells, for a tenth of a second of a server that
 /// does nothing but insert.

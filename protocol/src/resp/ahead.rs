@@ -1,14 +1,16 @@
 //! The keys of commands that are still to come, for whoever wants to have read about them when they do.
 
+use super::number::take_number;
+
 /// What stands behind the name in each of the commands that `bytes` begin with: nearly always its key. A guess, and no judgement:
 /// it ends at the first command that is cut short, written in a line or not quite right, and leaves those to [`super::Reader`].
 pub fn first_arguments(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         loop {
             let mut found = None;
-            let count = number(b'*', &mut bytes)?;
+            let count = take_number(b'*', &mut bytes)?;
             for position in 0..count {
-                let length = number(b'$', &mut bytes)?;
+                let length = take_number(b'$', &mut bytes)?;
                 let (argument, rest) = bytes.split_at_checked(length)?;
                 bytes = rest.strip_prefix(b"\r\n")?;
                 if position == 1 {
@@ -20,26 +22,6 @@ pub fn first_arguments(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
             }
         }
     })
-}
-
-/// No length that is within its limits has more.
-const DIGITS_MAX: usize = 8;
-
-/// Takes a line off that consists of `mark` and a number.
-#[inline]
-fn number(mark: u8, bytes: &mut &[u8]) -> Option<usize> {
-    let mut rest = bytes.strip_prefix(&[mark])?;
-    let mut value = 0;
-    for _ in 0..DIGITS_MAX {
-        let (&digit, behind) = rest.split_first()?;
-        if !digit.is_ascii_digit() {
-            break;
-        }
-        value = value * 10 + usize::from(digit - b'0');
-        rest = behind;
-    }
-    *bytes = rest.strip_prefix(b"\r\n")?;
-    Some(value)
 }
 
 #[cfg(test)]

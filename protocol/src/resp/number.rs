@@ -30,5 +30,35 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// No length that is within its limits has more.
+const DIGITS_MAX: usize = 8;
+
+/// Takes a line off that consists of `mark` and a plain number. `None`, and nothing certain about `bytes`: it is not all there, or
+/// something else.
+#[inline]
+pub(super) fn take_number(mark: u8, bytes: &mut &[u8]) -> Option<usize> {
+    let mut rest = bytes.strip_prefix(&[mark])?;
+    let (&first, behind) = rest.split_first()?;
+    // Zero is one digit: `parse_integer` takes no leading ones.
+    let digits_max = if first == b'0' { 1 } else { DIGITS_MAX };
+    let mut value = 0;
+    let mut digit = first;
+    rest = behind;
+    for _ in 0..digits_max {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        value = value * 10 + usize::from(digit - b'0');
+        let (&next, behind) = rest.split_first()?;
+        rest = behind;
+        if next == b'\r' {
+            *bytes = rest.strip_prefix(b"\n")?;
+            return Some(value);
+        }
+        digit = next;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,11 @@ use super::limits::{
     ARGS_KEPT_MAX, ARGS_MAX, BULK_BYTES_MAX, COMMAND_BYTES_MAX, INLINE_BYTES_KEPT_MAX,
     LINE_BYTES_MAX, STRICT_ARGS_MAX, STRICT_BULK_BYTES_MAX,
 };
-use super::number::parse_integer;
+use super::number::{parse_integer, take_number};
 use std::ops::Range;
+
+/// Commands with more arguments are not read in one go.
+const ARGS_USUAL_MAX: usize = 8;
 
 /// Bytes of `\r\n`.
 const LINE_END_BYTES: usize = 2;
@@ -83,6 +86,12 @@ impl Reader {
         if matches!(self.step, Step::End) {
             self.begin();
         }
+        if matches!(self.step, Step::Begin)
+            && let Some(used) = self.read_whole(bytes)
+        {
+            self.step = Step::End;
+            return Ok(Some(used));
+        }
         let outcome = self.advance(bytes);
         if !matches!(outcome, Ok(None)) {
             self.step = Step::End;
@@ -137,6 +146,32 @@ impl Reader {
         self.step = Step::Begin;
         self.parsed = 0;
         self.scanned = 0;
+    }
+
+    /// Reads a command that is all there and nothing unusual, as nearly all are. `None` says nothing: it is read step by step then,
+    /// with every bound checked and every error named.
+    #[inline]
+    fn read_whole(&mut self, bytes: &[u8]) -> Option<usize> {
+        // A stranger's bounds are checked on the long way.
+        let longest = if self.strict { 0 } else { COMMAND_BYTES_MAX };
+        let bytes = &bytes[..bytes.len().min(longest)];
+        let mut rest = bytes;
+        let count = take_number(b'*', &mut rest)?;
+        if !(1..=ARGS_USUAL_MAX).contains(&count) {
+            return None;
+        }
+        let mut spans = [Span { start: 0, end: 0 }; ARGS_USUAL_MAX];
+        for span in &mut spans[..count] {
+            let bulk_bytes = take_number(b'$', &mut rest)?;
+            let start = bytes.len() - rest.len();
+            if bulk_bytes > BULK_BYTES_MAX {
+                return None;
+            }
+            rest = rest.get(bulk_bytes..)?.strip_prefix(b"\r\n")?;
+            *span = Span::new(start..start + bulk_bytes);
+        }
+        self.args.extend_from_slice(&spans[..count]);
+        Some(bytes.len() - rest.len())
     }
 
     /// Goes on from where it stands as far as the bytes reach.

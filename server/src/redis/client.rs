@@ -1,6 +1,7 @@
 //! One client of the Redis port: what its connection has agreed on, and what it is in the middle of.
 
 use super::channels::{Channels, Topic};
+use super::command::Command;
 use super::name::Name;
 use super::port::Card;
 use crate::host::ConnectionId;
@@ -35,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) blocked: Option<Blocked>,
     /// Numbers the waits for locks.
     pub(crate) last_wait: u64,
+    /// What it sent last, which it often sends again.
+    pub(crate) last_command: Option<&'static Command>,
 }
 
 /// Between `MULTI` and `EXEC`.
@@ -80,6 +83,7 @@ impl Client {
             patterns: BTreeSet::new(),
             blocked: None,
             last_wait: 0,
+            last_command: None,
         }
     }
 

@@ -37,7 +37,7 @@ use super::section::Section;
 use crate::net::connection::Connection;
 use hashbrown::HashMap;
 use protocol::resp::{Writer, parse_integer};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -116,7 +116,7 @@ impl Command {
     ) -> Result<Names<'a>, Refusal> {
         let keys = match self.keys {
             Keys::None => return Ok(Names::new()),
-            Keys::First => &args[1..2],
+            Keys::First => return Ok(smallvec![Name::new(section.db, args[1])?]),
             Keys::All => &args[1..],
             Keys::AllButLast => &args[1..args.len() - 1],
             Keys::Script => return scripts::names(args, section),

@@ -239,6 +239,7 @@ impl Stage<'_> {
                 return Err(refusal);
             }
         };
+        client.last_command = Some(command);
         let is_immediate = matches!(command.when, When::Immediate | When::Always);
         match client.transaction.take() {
             Some(transaction) if command.name == "exec" => {
@@ -351,7 +352,12 @@ impl Stage<'_> {
 
 /// Whether there is such a command, with so many arguments, and whether this client may send it now.
 fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
-    let command = Command::find(args[0]).ok_or_else(|| command::unknown(args))?;
+    let again = client
+        .last_command
+        .filter(|last| args[0].eq_ignore_ascii_case(last.name.as_bytes()));
+    let command = again
+        .or_else(|| Command::find(args[0]))
+        .ok_or_else(|| command::unknown(args))?;
     if !command.takes(args.len()) {
         return Err(command::wrong_number(command));
     }

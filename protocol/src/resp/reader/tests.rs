@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 
 /// How many bytes a command took, and its arguments.
 type Command = (usize, Vec<Vec<u8>>);
@@ -217,4 +218,52 @@ fn a_long_line_leaves_no_room_behind() {
     assert_eq!(reader.arg(&bytes, 0).len(), LINE_BYTES_MAX - 2);
     assert_eq!(reader.next(b""), Ok(None));
     assert!(reader.unquoted.capacity() <= INLINE_BYTES_KEPT_MAX);
+}
+
+/// Bytes that are nearly a command: parts of one, in order, some of them spoilt.
+fn nearly_a_command() -> impl Strategy<Value = Vec<u8>> {
+    let line = |mark: &'static str| {
+        let number = prop_oneof![
+            8 => (0_usize..12).prop_map(|number| number.to_string()),
+            1 => prop_oneof!["-1", "00", "07", "9999999", "123456789", "", "x", "65537"],
+        ];
+        let end = prop_oneof![20 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r")];
+        (number, end).prop_map(move |(number, end)| format!("{mark}{number}{end}"))
+    };
+    let argument = (0_usize..10, 0_usize..24).prop_flat_map(move |(length, spoilt)| {
+        let end = if spoilt == 0 { "xy" } else { "\r\n" };
+        let head = match spoilt {
+            1 => line("$").boxed(),
+            _ => Just(format!("${length}\r\n")).boxed(),
+        };
+        let bytes = proptest::collection::vec(any::<u8>(), length);
+        (head, bytes)
+            .prop_map(move |(head, bytes)| [head.as_bytes(), &bytes, end.as_bytes()].concat())
+    });
+    let arguments = proptest::collection::vec(argument, 0..12);
+    (any::<bool>(), line("*"), arguments).prop_map(|(is_true, count, arguments)| {
+        let count = match is_true {
+            true => format!("*{}\r\n", arguments.len()),
+            false => count,
+        };
+        [count.into_bytes(), arguments.concat()].concat()
+    })
+}
+
+proptest! {
+    #[test]
+    fn in_one_go_or_byte_by_byte_a_command_is_the_same(bytes in nearly_a_command()) {
+        let mut reader = Reader::new();
+        let mut in_steps = Ok(None);
+        for end in 0..=bytes.len() {
+            in_steps = reader.next(&bytes[..end]);
+            if in_steps != Ok(None) {
+                break;
+            }
+        }
+        let in_steps = in_steps.map(|used| {
+            used.map(|used| (used, reader.args(&bytes).map(<[u8]>::to_vec).collect()))
+        });
+        prop_assert_eq!(read(&bytes), in_steps);
+    }
 }

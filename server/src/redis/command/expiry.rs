@@ -19,17 +19,23 @@ pub(crate) enum Unit {
 impl Unit {
     /// So many of these in milliseconds from now, negative for what has passed. `None`: beyond all counting.
     fn ms_from_now(self, number: i64) -> Option<i64> {
-        let now_ms = unix_now_ms() as i64;
-        // As a time on the wall it must be countable as well.
-        let is_countable = |ms: &i64| ms.checked_add(now_ms).is_some();
+        // As a time on the wall it must be countable as well. The clock is asked only where that is in doubt.
+        let is_countable =
+            |ms: &i64| *ms <= COUNTABLE_MS || ms.checked_add(unix_now_ms() as i64).is_some();
         match self {
             Unit::Seconds => number.checked_mul(1_000).filter(is_countable),
             Unit::Milliseconds => Some(number).filter(is_countable),
-            Unit::UnixSeconds => Some(number.checked_mul(1_000)?.saturating_sub(now_ms)),
-            Unit::UnixMilliseconds => Some(number.saturating_sub(now_ms)),
+            Unit::UnixSeconds => {
+                let ms = number.checked_mul(1_000)?;
+                Some(ms.saturating_sub(unix_now_ms() as i64))
+            }
+            Unit::UnixMilliseconds => Some(number.saturating_sub(unix_now_ms() as i64)),
         }
     }
 }
+
+/// So far from now is countable on the wall for the next hundred million years.
+const COUNTABLE_MS: i64 = i64::MAX / 2;
 
 /// Reads the time that goes with a value that is set: it must lie ahead, or, on the wall, at least above zero.
 pub(crate) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Result<Expiry, Refusal> {
