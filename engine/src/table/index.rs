@@ -33,8 +33,9 @@ const STOCKED_CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 16_384 };
 /// How much of an index is used when its successor is laid out ahead of need.
 const FILLING_EIGHTHS: usize = if cfg!(loom) { 4 } else { 5 };
 
-/// The smallest index on huge pages: 128 KiB. All shards' indexes are of about that size then, some megabytes together.
-const HUGE_CAPACITY_MIN: usize = 32_768;
+/// The smallest index on huge pages: 512 KiB. All shards' indexes are of about that size then, some megabytes together. Smaller
+/// ones find themselves between other things that are on small pages already.
+const HUGE_CAPACITY_MIN: usize = 131_072;
 
 /// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
 /// nowhere yet. Twice as many would do no harm, see `Index::successor`.
