@@ -31,6 +31,7 @@
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
 //! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
+//! | `pages.rs`      | huge pages, for that memory and the indexes                                             |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `noted.rs`      | a short note beside a plain grant, without the room                                   |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |

@@ -7,6 +7,7 @@ use crate::net::holdback::Unsynced;
 use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::redis;
+use crate::registry::Session;
 use crate::shared::Shared;
 use engine::{GaveUp, Grant, Key, Mode, Release, Seat, SessionId};
 use hashbrown::HashMap;
@@ -243,6 +244,18 @@ impl Core {
         }
     }
 
+    /// Counts a grant that somebody is about to be told, and that was waited for so long.
+    #[inline]
+    pub(crate) fn count_grant(&self, session: &Session, grant: &Grant, waited_ms: u64) {
+        let metrics = self.metrics();
+        metrics.acquire_grants.bump();
+        metrics.acquire_wait.record(waited_ms);
+        if grant.count == 1 {
+            metrics.holds_begun.bump();
+            session.count_held(self.id, 1);
+        }
+    }
+
     fn deliver_grant(&self, waiter: Waiter, grant: Grant) {
         let now = self.shared.clock.now();
         let connection = self
@@ -251,15 +264,11 @@ impl Core {
             .filter(|connection| connection.accept(&waiter, grant));
         match connection {
             Some(connection) => {
-                let metrics = self.metrics();
-                metrics.acquire_grants.bump();
-                metrics.holds_begun.bump();
-                metrics.acquire_wait.record(waiter.asked.ms_until(now));
+                self.count_grant(&connection.session, &grant, waiter.asked.ms_until(now));
                 if let Some(audit) = self.shared.audit() {
                     let session = Some(connection.session.clone());
                     audit.granted_to_waiter(session, &waiter, &grant, now);
                 }
-                connection.session.count_held(self.id, 1);
                 let terms = GrantTerms {
                     key: &waiter.key,
                     is_shared: waiter.mode == Mode::Shared,

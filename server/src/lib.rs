@@ -53,11 +53,13 @@ mod registry;
 mod secret;
 mod server;
 mod shared;
+mod start_error;
 mod stats;
 mod stock;
 mod storage;
 pub mod wal;
 
 pub use config::Config;
-pub use server::{Builder, Server, StartError, run, run_with};
+pub use server::{Builder, Server, run, run_with};
+pub use start_error::StartError;
 pub use storage::EXIT_DISK;

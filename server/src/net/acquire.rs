@@ -90,12 +90,7 @@ impl Batch {
         }
         match outcome {
             Outcome::Granted(grant) => {
-                metrics.acquire_grants.bump();
-                metrics.acquire_wait.record(0);
-                if grant.count == 1 {
-                    metrics.holds_begun.bump();
-                    self.connection.session.count_held(self.core.id, 1);
-                }
+                self.core.count_grant(&self.connection.session, &grant, 0);
                 if let Some(audit) = shared.audit() {
                     audit.granted(&self.connection.session, acquire, &grant);
                 }

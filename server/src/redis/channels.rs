@@ -22,23 +22,12 @@ const MESSAGE_BYTES_MAX: usize = 4_096;
 
 /// Whether a channel may be called that.
 pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
-    if channel.len() > CHANNEL_BYTES_MAX {
-        let length = channel.len();
-        return Err(Refusal::text(format!(
-            "ERR the name of a channel has at most {CHANNEL_BYTES_MAX} bytes here; this one has {length}"
-        )));
-    }
-    Ok(())
+    Refusal::if_longer("the name of a channel", channel, CHANNEL_BYTES_MAX)
 }
 
 /// Whether this may be sent on that channel. Asked before anything is changed that is to be told.
 pub(crate) fn check_message(channel: &[u8], payload: &[u8]) -> Result<(), Refusal> {
-    if payload.len() > MESSAGE_BYTES_MAX {
-        let length = payload.len();
-        return Err(Refusal::text(format!(
-            "ERR a message has at most {MESSAGE_BYTES_MAX} bytes here; this one has {length}"
-        )));
-    }
+    Refusal::if_longer("a message", payload, MESSAGE_BYTES_MAX)?;
     check_name(channel)
 }
 

@@ -7,13 +7,7 @@ const PATTERN_BYTES_MAX: usize = 1_024;
 
 /// Whether a pattern may be asked for.
 pub(crate) fn check(pattern: &[u8]) -> Result<(), Refusal> {
-    if pattern.len() > PATTERN_BYTES_MAX {
-        let length = pattern.len();
-        return Err(Refusal::text(format!(
-            "ERR a pattern has at most {PATTERN_BYTES_MAX} bytes here; this one has {length}"
-        )));
-    }
-    Ok(())
+    Refusal::if_longer("a pattern", pattern, PATTERN_BYTES_MAX)
 }
 
 /// Whether `text` is one of those that `pattern` stands for. Takes time in proportion to the product of their lengths at worst.

@@ -44,6 +44,16 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// Refuses what has more bytes than there may be. `what` begins the sentence: "a message".
+    pub(crate) fn if_longer(what: &str, bytes: &[u8], bytes_max: usize) -> Result<(), Self> {
+        match bytes.len() {
+            length if length > bytes_max => Err(Self::text(format!(
+                "ERR {what} has at most {bytes_max} bytes here; this one has {length}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// An error in these words.
     pub(crate) fn text(message: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Text(message.into())

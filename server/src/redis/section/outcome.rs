@@ -16,12 +16,7 @@ impl Section<'_> {
         let metrics = core.metrics();
         match outcome {
             Outcome::Granted(grant) => {
-                metrics.acquire_grants.bump();
-                metrics.acquire_wait.record(0);
-                if grant.count == 1 {
-                    metrics.holds_begun.bump();
-                    session.count_held(core.id, 1);
-                }
+                core.count_grant(session, &grant, 0);
                 if let Some(audit) = core.shared.audit() {
                     audit.granted_over_redis(session, request, &grant);
                 }
