@@ -4,14 +4,14 @@
 //! used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is small too;
 //! pieces of different shards share their huge pages.
 //!
-//! Chunks come zeroed from the allocator, which with the program decides about huge pages. What nobody has touched costs no resident
-//! memory. The first chunks are small, for engines of a few keys.
+//! Chunks come zeroed from the allocator and ask the kernel for huge pages. What nobody has touched costs no resident memory. The
+//! first chunks are small, for engines of a few keys.
 //!
 //! Whoever is the first to touch memory waits until the kernel has it ready: milliseconds for a huge page whose memory the
 //! host has to find first. So there is a stock: somebody who may wait (`stock_up`) touches it ahead of those who may not.
 
 use crate::fault::{self, Fault};
-use crate::pages::{self, Ends, PAGE_BYTES};
+use crate::hint::{self, Ends, PAGE_BYTES};
 use crate::slab::{NONE, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made};
 
@@ -89,13 +89,15 @@ impl<T: Slot> Arena<T> {
         if place.0.load(Ordering::Acquire) != 0 && !fault::injected(Fault::PieceReplaced) {
             return;
         }
-        let piece = match self.stock.pop() {
-            Some(piece) => {
-                self.stock_count.fetch_sub(1, Ordering::Relaxed);
-                piece
-            }
-            None => self.take().expect("there is a piece for every place"),
-        };
+        // At the very end all are taken and the one that is left came into the stock while we looked elsewhere.
+        let piece =
+            self.take_from_stock().or_else(|| self.take()).or_else(|| {
+                match fault::injected(Fault::StockLookedAtOnce) {
+                    true => None,
+                    false => self.take_from_stock(),
+                }
+            });
+        let piece = piece.expect("there is a piece for every place");
         let (chunk_index, piece_index) = position(piece);
         self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index));
         let first_slot = piece_index << PIECE_BITS;
@@ -128,19 +130,31 @@ impl<T: Slot> Arena<T> {
             self.stock.push(piece);
         }
         self.touch(piece);
+        self.stock_count.fetch_add(1, Ordering::Relaxed);
         if !is_early {
             self.stock.push(piece);
         }
-        self.stock_count.fetch_add(1, Ordering::Relaxed);
         true
+    }
+
+    fn take_from_stock(&self) -> Option<u32> {
+        let piece = self.stock.pop()?;
+        self.stock_count.fetch_sub(1, Ordering::Relaxed);
+        Some(piece)
     }
 
     /// A piece that nobody has.
     fn take(&self) -> Option<u32> {
-        let mut taken = self.taken.load(Ordering::Relaxed);
+        // Acquire, paired with the Release below: who finds that all are taken sees what those who took them had put into the stock
+        // before.
+        let mut taken = self.taken.load(Ordering::Acquire);
         while taken < self.piece_count {
-            let (order, next) = (Ordering::Relaxed, taken + 1);
-            match self.taken.compare_exchange_weak(taken, next, order, order) {
+            match self.taken.compare_exchange_weak(
+                taken,
+                taken + 1,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(piece) => return Some(piece),
                 Err(now) => taken = now,
             }
@@ -154,7 +168,9 @@ impl<T: Slot> Arena<T> {
         let chunk = &self.chunks[chunk_index];
         if made(chunk).is_none() {
             // Not by `get_or_init`, where whoever needs it now would wait for us. If somebody was faster, there is one.
-            let _ = chunk.set(make_chunk(chunk_index));
+            if let Err(unneeded) = chunk.set(make_chunk(chunk_index)) {
+                hint::ask_for_small(&unneeded, Ends::Excluded);
+            }
         }
         let first_slot = (piece_index as usize) << PIECE_BITS;
         let slots = made(chunk).expect("somebody has made it")[first_slot..].iter();
@@ -183,7 +199,7 @@ fn position(piece: u32) -> (usize, u32) {
 fn make_chunk<T: Slot>(chunk_index: usize) -> Box<[T]> {
     let bits = (FIRST_CHUNK_BITS + chunk_index as u32).min(LARGEST_CHUNK_BITS);
     let chunk = T::zeroed_chunk(1 << (bits + PIECE_BITS));
-    pages::ask_for_huge(&chunk, Ends::Excluded);
+    hint::ask_for_huge(&chunk, Ends::Excluded);
     chunk
 }
 

@@ -55,8 +55,8 @@ pub enum Fault {
     PieceReplaced,
     /// Memory goes into the stock before it has been made ready.
     StockedTooEarly,
-    /// An index that was laid out ahead of need is put in place whether or not somebody else has been faster.
-    StockUnchecked,
+    /// Who finds neither stock nor memory does not look at the stock a second time.
+    StockLookedAtOnce,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.

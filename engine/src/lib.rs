@@ -31,7 +31,7 @@
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
 //! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
-//! | `pages.rs`      | huge pages, for that memory and the indexes                                             |
+//! | `hint.rs`       | prefetches, and huge pages for that memory and the indexes                              |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `noted.rs`      | a short note beside a plain grant, without the room                                   |
 //! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
@@ -44,8 +44,9 @@
 //!
 //! - Any core may change a key's lock word by CAS. Only a shard's home core turns its wheel and evicts its cells. Only the
 //!   holder of the room mutex touches queues and records.
-//! - Nothing here but `Engine::stock_up` waits; nothing reads a clock or touches a file. Time comes in as `now`, durability as a ceiling of fences.
-//! - `unsafe` is in `table/reclaim.rs`, and where a hint to the processor (`sync.rs`) or the kernel (`pages.rs`) asks for it.
+//! - Nothing here but `Engine::stock_up` waits; nothing reads a clock or touches a file. Time comes in as `now`, durability as a
+//!   ceiling of fences.
+//! - `unsafe` is in `table/reclaim.rs`, and in `hint.rs` around hints that change nothing a program can see.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
@@ -58,13 +59,13 @@ mod ending;
 mod engine;
 mod fault;
 mod fence;
+mod hint;
 mod home;
 mod inbox;
 mod key;
 mod mailbox;
 mod note;
 mod noted;
-mod pages;
 mod request;
 mod restore;
 mod room;

@@ -6,7 +6,8 @@
 
 use crate::arena::{Arena, PIECE_BITS, Place, piece_count};
 use crate::fault::{self, Fault};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, prefetch};
+use crate::hint::prefetch;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.

@@ -22,24 +22,6 @@ pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
     lock.get()
 }
 
-/// Has the processor fetch the line that `place` begins in, and does not wait for it. A hint: nothing depends on it, and where there
-/// is no such instruction nothing happens. The models need not see it.
-#[inline(always)]
-pub(crate) fn prefetch<T>(place: &T) {
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    #[expect(
-        unsafe_code,
-        reason = "the stable form of a prefetch asks for a promise about the processor"
-    )]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it asks for SSE, which every x86_64 has. It reads nothing that the program could see, and never faults.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-    let _ = place;
-}
-
 #[cfg(loom)]
 pub(crate) use self::modelled::{
     AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made,

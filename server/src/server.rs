@@ -36,7 +36,7 @@ const EXIT_AT_SECOND_SIGNAL: i32 = 130;
 
 /// A running server. Dropping it stops it.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     local_addr: SocketAddr,
     redis_addr: Option<SocketAddr>,
     /// Removed at the end.

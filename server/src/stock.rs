@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// How little of the processor it gets where others want it. Who runs out of stock fetches memory itself, as it would without one.
+#[cfg(target_os = "linux")]
 const NICENESS: i32 = 19;
 
 /// A thread that keeps the engine's stock of memory. Cores wake it when the stock runs low.
@@ -44,11 +45,27 @@ impl Drop for Stocker {
 }
 
 fn keep_stock(shared: &Shared) {
-    // Of this thread only. Where that is not allowed, it is as important as the others.
+    // On Linux of this thread only. Where that is not allowed, it is as important as the others.
+    #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICENESS);
     while !shared.stop.is_cancelled() {
         if !shared.engine.stock_up() {
             std::thread::park();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Server;
+
+    #[test]
+    fn it_ends_with_its_server() {
+        let server = Server::builder().start().unwrap();
+        let shared = server.shared.clone();
+        assert!(shared.stocker.get().is_some());
+        server.shutdown();
+        // Nobody is left who has the engine: the thread had it too.
+        assert_eq!(std::sync::Arc::strong_count(&shared), 1);
     }
 }

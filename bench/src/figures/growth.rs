@@ -63,20 +63,32 @@ fn subject_runs<S: Subject>(
 /// How long whoever keeps the stock sleeps when there is enough. A server's is woken every millisecond at most.
 const STOCK_PAUSE: Duration = Duration::from_millis(1);
 
+/// As the server's.
+const STOCK_NICENESS: i32 = 19;
+
+/// Sets a flag when it goes, also if somebody panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `work` beside a thread that does what the server's own does (`server/src/stock.rs`), with as little of the processor.
 fn with_stocker<S: Subject>(subject: &S, work: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = rustix::process::setpriority_process(None, 19);
+            let _ = rustix::process::setpriority_process(None, STOCK_NICENESS);
             while !is_over.load(Ordering::Relaxed) {
                 if !subject.stock_up() {
                     std::thread::sleep(STOCK_PAUSE);
                 }
             }
         });
+        let _over = Over(&is_over);
         work();
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 

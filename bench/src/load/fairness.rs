@@ -111,6 +111,9 @@ impl Fairness {
     pub(crate) fn reset(&mut self) {
         self.counts = Counts::default();
         self.grants.fill(0);
+        for wish in &mut self.waiting {
+            wish.is_overtaken = false;
+        }
     }
 
     /// What was counted so far.
@@ -219,6 +222,18 @@ mod tests {
         let counts = fairness.counts();
         assert_eq!((counts.inversions, counts.overtaken), (2, 1));
         assert_eq!(counts.head_start_ns_max, 3 * MS);
+    }
+
+    #[test]
+    fn whoever_was_overtaken_in_the_warm_up_can_be_overtaken_again() {
+        let mut fairness = Fairness::new(2);
+        fairness.arrived(0, 0);
+        let others = [2 * MS, 3 * MS].map(|at| fairness.arrived(1, at));
+        fairness.granted(1, others[0]);
+        fairness.reset();
+        fairness.granted(1, others[1]);
+        let counts = fairness.counts();
+        assert_eq!((counts.inversions, counts.overtaken), (1, 1));
     }
 
     #[test]

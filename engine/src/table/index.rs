@@ -14,9 +14,9 @@
 //! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
 
 use crate::fault::{self, Fault};
-use crate::pages::{self, Ends, PAGE_BYTES};
+use crate::hint::{self, Ends, PAGE_BYTES};
 use crate::slab::SLOT_MAX;
-use crate::sync::{AtomicU32, Ordering, prefetch};
+use crate::sync::{AtomicU32, Ordering};
 use crate::table::reclaim::IndexPointer;
 
 const EMPTY: u32 = 0;
@@ -28,10 +28,7 @@ const TAG_SHIFT: u32 = 24;
 const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
 
 /// The smallest index whose successor is laid out ahead of need: 64 KiB.
-const STOCKED_CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 16_384 };
-
-/// How much of an index is used when its successor is laid out ahead of need.
-const FILLING_EIGHTHS: usize = if cfg!(loom) { 4 } else { 5 };
+const STOCKED_CAPACITY_MIN: usize = 16_384;
 
 /// The smallest index on huge pages: 512 KiB. All shards' indexes are of about that size then, some megabytes together. Smaller
 /// ones find themselves between other things that are on small pages already.
@@ -94,7 +91,7 @@ pub(crate) struct Prober {
 impl Drop for Index {
     fn drop(&mut self) {
         if self.capacity() >= HUGE_CAPACITY_MIN {
-            pages::ask_for_small(&self.entries, Ends::Included);
+            hint::ask_for_small(&self.entries, Ends::Included);
         }
     }
 }
@@ -111,29 +108,42 @@ impl Index {
         Index::with_capacity(capacity.max(CAPACITY_MIN))
     }
 
-    /// An index to move the entries of this one to, `live` of which are in use.
+    /// How large an index must be to which the entries of this one are moved. `live` says how many of them are in use.
     ///
     /// It must not be full before the move is over, since the mover has nowhere else to put an entry. If every inserter
-    /// does a step of the move, it is half full in the end. If the mover is held up, inserters go on without it until
-    /// they have filled a quarter (`count_arrival`), and then wait; so a quarter is left over, whatever happens.
-    pub(crate) fn successor(&self, live: usize, entries_per_step: usize) -> Self {
-        Index::with_capacity(self.successor_capacity(live, entries_per_step))
-    }
-
-    /// How large that has to be.
-    pub(crate) fn successor_capacity(&self, live: usize, entries_per_step: usize) -> usize {
+    /// does a step of the move, it is half full in the end. If the mover is held up, inserters go on without it: before it has
+    /// said where to they can fill all that is empty here, after that a quarter of the new index (`count_arrival`), and then
+    /// they wait.
+    pub(crate) fn successor_capacity(
+        &self,
+        live: impl FnOnce() -> usize,
+        entries_per_step: usize,
+    ) -> usize {
+        // Before `live`: whoever inserts counts there first. So nobody is counted in neither.
+        let unused = self.unused();
+        let live = live();
         let steps = self.capacity() / entries_per_step;
-        (2 * (live + steps + INSERTERS_MAX)).next_power_of_two()
+        let if_all_help = 2 * (live + steps + INSERTERS_MAX);
+        let if_held_up = (live + unused + INSERTERS_MAX) * 4 / 3 + 1;
+        if_all_help.max(if_held_up).next_power_of_two()
     }
 
-    fn with_capacity(capacity: usize) -> Self {
+    /// How many more it can take.
+    pub(crate) fn unused(&self) -> usize {
+        // Counted before the fact: for a moment there may be more used than there are.
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.capacity().saturating_sub(used)
+    }
+
+    /// One of this size, with nothing in it.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         #[cfg(not(loom))]
         let entries: Box<[AtomicU32]> = bytemuck::zeroed_slice_box(capacity);
         #[cfg(loom)]
         let entries: Box<[AtomicU32]> = (0..capacity).map(|_| AtomicU32::new(EMPTY)).collect();
         if capacity >= HUGE_CAPACITY_MIN {
             // Beside it are those of other shards.
-            pages::ask_for_huge(&entries, Ends::Included);
+            hint::ask_for_huge(&entries, Ends::Included);
         }
         Index {
             entries,
@@ -152,12 +162,12 @@ impl Index {
         self.used.load(Ordering::Relaxed) as usize * 4 >= self.capacity() * 3
     }
 
-    /// Whether the index that comes next is to be laid out by whoever has time for it. Not yet for those who have not: there is an
-    /// eighth to go. And not for a small one, which costs nobody anything.
+    /// Whether it is time to lay out the next index for whoever has time for it: an eighth is left before it is needed. Not for a
+    /// small one, which costs nobody anything.
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
         self.capacity() >= STOCKED_CAPACITY_MIN
-            && self.used.load(Ordering::Relaxed) as usize * 8 >= self.capacity() * FILLING_EIGHTHS
+            && self.used.load(Ordering::Relaxed) as usize * 8 >= self.capacity() * 5
     }
 
     /// Writes to every page, so that the memory is there. Before anybody else knows of this index.
@@ -238,7 +248,7 @@ impl Index {
     /// Has the entry fetched where a search for this hash begins.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(&self.entries[self.prober(hash).position]);
+        hint::prefetch(&self.entries[self.prober(hash).position]);
     }
 
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.

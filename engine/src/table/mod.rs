@@ -1,7 +1,7 @@
 //! The lock table of one shard: from keys to cells, without a lock for whoever looks up or inserts.
 //!
 //! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is three quarters used, a
-//! new one is laid beside it and every inserter carries a few entries over, so that no operation ever pays for the whole
+//! new one, which somebody may have laid out before (`spare.rs`), takes its place beside it and every inserter carries a few entries over, so that no operation ever pays for the whole
 //! move; lookups follow from the old index into the new one where entries are closed. The last to carry one over retires
 //! the old index, which is freed when no reader can be in it any more, one index at a time.
 //!
@@ -13,22 +13,27 @@
 //! compares against that word, and so finds out if the cell has been evicted and reused in between.
 
 pub(crate) mod index;
+mod memory;
 pub(crate) mod reclaim;
+mod spare;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::arena::{Arena, piece_count};
 use crate::cell::Cell;
 use crate::fault::{self, Fault};
 use crate::fence::Bounds;
+use crate::hint::prefetch;
 use crate::key::{BLOCK_MEMORY_BYTES, Key, KeyBlock, KeyBuffer};
 use crate::request::Limit;
 use crate::slab::Slab;
-use crate::sync::{AtomicU32, Mutex, Ordering, prefetch};
+use crate::sync::Mutex;
 use crate::tick::Tick;
 use crate::word::Word;
 use index::{Index, Insert, Probe, Search};
+pub(crate) use memory::Memory;
+use memory::StockCall;
 use reclaim::{Attic, Guard, IndexPointer};
+use spare::Spare;
 use std::sync::Arc;
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
@@ -40,6 +45,8 @@ pub(crate) struct Table {
     blocks: Slab<KeyBlock>,
     notes: Slab<KeyBlock>,
     current: IndexPointer,
+    /// The next one, if it is there already.
+    spare: Spare,
     growth: Mutex<Growth>,
     attic: Attic,
     stock_call: Arc<StockCall>,
@@ -85,67 +92,6 @@ pub(crate) struct TableSize {
     pub(crate) notes_max: u32,
 }
 
-/// What the tables of all shards take their cells and blocks from.
-pub(crate) struct Memory {
-    cells: Arc<Arena<Cell>>,
-    blocks: Arc<Arena<KeyBlock>>,
-    /// Where their outgrown indexes go.
-    attic: Attic,
-    /// How they say that an index fills up.
-    stock_call: Arc<StockCall>,
-}
-
-/// Set while some table wants its next index laid out.
-struct StockCall(AtomicU32);
-
-impl StockCall {
-    /// Called by every insertion into an index that fills up, until the next one is there: so nothing is lost if it is answered too early.
-    #[inline]
-    fn make(&self) {
-        if !self.is_made() {
-            self.0.store(1, Ordering::Relaxed);
-        }
-    }
-
-    fn is_made(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
-    fn answer(&self) -> bool {
-        self.is_made() && self.0.swap(0, Ordering::Relaxed) != 0
-    }
-}
-
-impl Memory {
-    /// Memory for so many tables of this size, none of it taken yet.
-    pub(crate) fn new(table_count: usize, size: TableSize) -> Self {
-        Memory {
-            cells: Arc::new(Arena::new(table_count * piece_count(size.keys_max))),
-            blocks: Arc::new(Arena::new(
-                table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max)),
-            )),
-            attic: Attic::default(),
-            stock_call: Arc::new(StockCall(AtomicU32::new(0))),
-        }
-    }
-
-    /// Whether there is something to do for whoever waits for memory ahead of the others.
-    pub(crate) fn is_stock_low(&self) -> bool {
-        self.stock_call.is_made()
-            || !self.attic.is_empty()
-            || self.cells.is_stock_low()
-            || self.blocks.is_stock_low()
-    }
-
-    /// Does some of it. `false`: there was nothing.
-    pub(crate) fn stock_up<'t>(&self, tables: impl Iterator<Item = &'t Table>) -> bool {
-        self.cells.stock_up()
-            || self.blocks.stock_up()
-            || self.stock_call.answer() && tables.filter(|table| table.stock_up()).count() > 0
-            || self.attic.free_one()
-    }
-}
-
 impl Table {
     pub(crate) fn new(memory: &Memory, size: TableSize, hash_key: ahash::RandomState) -> Self {
         Table {
@@ -153,6 +99,7 @@ impl Table {
             blocks: Slab::new(size.blocks_max, memory.blocks.clone()),
             notes: Slab::new(size.notes_max, memory.blocks.clone()),
             current: IndexPointer::new(Index::smallest()),
+            spare: Spare::default(),
             growth: Mutex::new(Growth { position: 0 }),
             attic: memory.attic.clone(),
             stock_call: memory.stock_call.clone(),
@@ -412,12 +359,12 @@ impl Table {
     /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
     /// new index fills up meanwhile: then everybody waits and helps.
     fn help_growth(&self, guard: &Guard) {
-        self.free_outgrown();
+        self.attic.free_one_of_many();
         let index = self.current(guard);
         let growth = match index.next.load(guard) {
             Some(next) if next.count_arrival() => Some(self.growth.lock()),
             None if !index.is_crowded() => {
-                if index.is_filling() {
+                if index.is_filling() && !self.spare.is_there() {
                     self.stock_call.make();
                 }
                 None
@@ -434,37 +381,25 @@ impl Table {
         self.attic.free_one();
     }
 
-    /// Lays out the next index if this one fills up, and waits for its memory; who inserts begins the move as soon as it is there.
-    /// `false`: there is nothing to do.
+    /// Lays out the next index if this one fills up, and waits for its memory. `false`: there is nothing to do.
     fn stock_up(&self) -> bool {
-        // Not pinned while it waits: nobody else's memory is to wait for that.
-        let live = self.cells.live() as usize;
-        let lay_out = |index: &Index| index.successor(live, MIGRATE_PER_INSERT);
-        let Some(next) = self.filling(&reclaim::pin()).map(lay_out) else {
-            return false;
+        let capacity = {
+            let guard = reclaim::pin();
+            let index = self.current(&guard);
+            if !index.is_filling() || index.next.load(&guard).is_some() || self.spare.is_there() {
+                return false;
+            }
+            self.successor_capacity(index)
         };
+        // Not pinned any more: nobody else's memory is to wait for this.
+        let next = Index::with_capacity(capacity);
         next.touch_all();
-        let mut growth = self.growth.lock();
-        let guard = reclaim::pin();
-        // Somebody may have been faster, and then it may be another index that fills up, for which this one may be too small.
-        let is_large_enough = |index: &&Index| {
-            let live = self.cells.live() as usize;
-            next.capacity() >= index.successor_capacity(live, MIGRATE_PER_INSERT)
-        };
-        let index = self.filling(&guard).filter(is_large_enough);
-        if let Some(index) = index {
-            growth.position = 0;
-            index.next.publish(next);
-        } else if fault::injected(Fault::StockUnchecked) {
-            self.current(&guard).next.publish(next);
-        }
+        self.spare.put(next);
         true
     }
 
-    /// The current index, if it fills up and the next one is not there yet.
-    fn filling<'g>(&self, guard: &'g Guard) -> Option<&'g Index> {
-        let index = self.current(guard);
-        (index.is_filling() && index.next.load(guard).is_none()).then_some(index)
+    fn successor_capacity(&self, index: &Index) -> usize {
+        index.successor_capacity(|| self.cells.live() as usize, MIGRATE_PER_INSERT)
     }
 
     /// The index is full and nobody has begun to grow it: wait for whoever holds the mutex, and begin.
@@ -480,10 +415,15 @@ impl Table {
             // Somebody has finished the move since we looked.
             None if !index.is_crowded() => return,
             None => {
+                let capacity = self.successor_capacity(index);
+                // One that was laid out long ago may be too small by now.
+                let spare = self
+                    .spare
+                    .take()
+                    .filter(|spare| spare.capacity() >= capacity);
+                let next = spare.unwrap_or_else(|| Index::with_capacity(capacity));
                 growth.position = 0;
-                index
-                    .next
-                    .publish(index.successor(self.cells.live() as usize, MIGRATE_PER_INSERT));
+                index.next.publish(next);
                 index
                     .next
                     .load(guard)

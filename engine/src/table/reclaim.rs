@@ -1,5 +1,5 @@
 //! Freeing an index that readers may still be probing: crossbeam's epochs, or, under loom, nothing before the table goes.
-//! The only unsafe code of the engine is here.
+//! The only unsafe code of the engine that anything depends on is here.
 
 #![expect(
     unsafe_code,
@@ -30,10 +30,20 @@ mod imp {
     #[derive(Clone, Default)]
     pub(crate) struct Attic(Arc<SegQueue<Box<Index>>>);
 
+    /// So many wait for somebody who has time.
+    const MANY: usize = 16;
+
     impl Attic {
         /// Frees one of them. `false`: there was none.
         pub(crate) fn free_one(&self) -> bool {
             !self.is_empty() && self.0.pop().is_some()
+        }
+
+        /// Frees one if nobody else has freed any for a while.
+        pub(crate) fn free_one_of_many(&self) {
+            if !self.is_empty() && self.0.len() >= MANY {
+                self.free_one();
+            }
         }
 
         #[inline]
@@ -129,6 +139,8 @@ mod imp {
         pub(crate) fn free_one(&self) -> bool {
             false
         }
+
+        pub(crate) fn free_one_of_many(&self) {}
 
         pub(crate) fn is_empty(&self) -> bool {
             true

@@ -1,5 +1,7 @@
 //! The table against a plain `BTreeMap`, through growth, churn and eviction; and from several threads at once.
 
+mod stock;
+
 use super::*;
 use crate::fence::Fence;
 use crate::key::KEY_BYTES_MAX;

@@ -209,6 +209,39 @@ fn a_command_has_a_bound_as_a_whole() {
     assert_eq!(reader.next(&bytes), Err(ProtocolError::CommandTooLong));
 }
 
+/// What is all there is read in one go; its bounds are the same as on the way in.
+#[test]
+fn whole_commands_have_the_same_bounds() {
+    let command = |bulks: &[usize]| {
+        let mut bytes = format!("*{}\r\n", bulks.len()).into_bytes();
+        for bulk_bytes in bulks {
+            bytes.extend(format!("${bulk_bytes}\r\n").bytes());
+            bytes.extend(vec![b'x'; *bulk_bytes]);
+            bytes.extend(b"\r\n");
+        }
+        bytes
+    };
+    let largest = command(&[BULK_BYTES_MAX]);
+    assert_eq!(read(&largest).unwrap().unwrap().0, largest.len());
+    let refused = read(&command(&[BULK_BYTES_MAX + 1]));
+    assert_eq!(refused, Err(ProtocolError::BulkLength));
+
+    // Seven of the largest, and one that just fits, or just does not.
+    let mut bulks = [BULK_BYTES_MAX; 8];
+    bulks[7] = 0;
+    bulks[7] = COMMAND_BYTES_MAX - command(&bulks).len() - "65463".len() + "0".len();
+    let longest = command(&bulks);
+    assert_eq!(longest.len(), COMMAND_BYTES_MAX);
+    assert_eq!(read(&longest).unwrap().unwrap().0, COMMAND_BYTES_MAX);
+    bulks[7] += 1;
+    assert_eq!(read(&command(&bulks)), Err(ProtocolError::CommandTooLong));
+
+    let mut stranger = Reader::new();
+    stranger.set_strict(true);
+    let refused = stranger.next(&command(&[STRICT_BULK_BYTES_MAX + 1]));
+    assert_eq!(refused, Err(ProtocolError::UnauthenticatedBulkLength));
+}
+
 #[test]
 fn a_long_line_leaves_no_room_behind() {
     let mut bytes = vec![b'x'; LINE_BYTES_MAX - 2];

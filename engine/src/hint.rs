@@ -1,7 +1,28 @@
-//! Huge pages for the memory in which millions of keys are looked up, and for no other. A lookup misses the cache anyway; with
+//! Hints to the processor and to the kernel. Nothing depends on them: where they are not understood, nothing happens.
+//!
+//! **Prefetches**, for whoever knows what will be read in a moment.
+//!
+//! **Huge pages**, for the memory in which millions of keys are looked up and for no other. A lookup misses the cache anyway; with
 //! small pages it misses the processor's own list of pages as well, and then several reads decide where to read. But whoever
 //! is the first to touch a huge page waits until the kernel has two megabytes ready: they are for memory that somebody touches
-//! ahead of need (`Engine::stock_up`), not for what a request allocates.
+//! ahead of need (`Engine::stock_up`).
+
+/// Has the processor fetch the line that `place` begins in, and does not wait for it.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: &T) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    #[expect(
+        unsafe_code,
+        reason = "the stable form of a prefetch asks for a promise about the processor"
+    )]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it asks for SSE, which every x86_64 has. It reads nothing that the program could see, and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = place;
+}
 
 /// The smallest pages there are.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -14,7 +35,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) enum Ends {
     /// Leave them alone.
     Excluded,
-    /// Ask for them too: the neighbours are of the same kind.
+    /// Ask for them too: the neighbours are mostly of the same kind. Some may be another's, up to a huge page to either side, and
+    /// are backed by huge pages then, or not any more; nothing else happens to them.
     Included,
 }
 

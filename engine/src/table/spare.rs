@@ -1,0 +1,47 @@
+//! An index that was laid out before anybody needs it.
+//!
+//! Nobody waits here. Whoever lays it out may be a thread that hardly ever runs: if it is stopped in the middle, the others do
+//! without, and lay out their own.
+
+use super::index::Index;
+use crate::sync::{AtomicU32, Mutex, Ordering};
+
+pub(super) struct Spare {
+    index: Mutex<Option<Index>>,
+    /// Not zero while there is one. For those who only look.
+    is_there: AtomicU32,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Spare {
+            index: Mutex::new(None),
+            is_there: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Spare {
+    #[inline]
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed) != 0
+    }
+
+    /// Keeps an index, unless somebody is just looking.
+    pub(super) fn put(&self, index: Index) {
+        if let Some(mut place) = self.index.try_lock() {
+            *place = Some(index);
+            self.is_there.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the index out, if there is one.
+    pub(super) fn take(&self) -> Option<Index> {
+        if !self.is_there() {
+            return None;
+        }
+        let mut place = self.index.try_lock()?;
+        self.is_there.store(0, Ordering::Relaxed);
+        place.take()
+    }
+}

@@ -1,0 +1,89 @@
+//! Indexes that were laid out ahead of need, and indexes whose mover was held up.
+
+use super::*;
+
+/// A table whose index is as large as the smallest that is stocked, and all but empty, though nearly used up.
+fn churned() -> (Bench, u32) {
+    let mut bench = Bench::new(1 << 20, 0);
+    let mut number = 0;
+    while bench.capacity() < 16_384 {
+        bench.find_or_insert(&name(number)).unwrap();
+        number += 1;
+    }
+    for name in bench.model.keys().cloned().collect::<Vec<_>>() {
+        bench.evict(&name);
+    }
+    while !bench.table.current(&reclaim::pin()).is_filling() {
+        bench.find_or_insert(&name(number)).unwrap();
+        bench.evict(&name(number));
+        number += 1;
+    }
+    (bench, number)
+}
+
+/// Between looking at how large the next index has to be and saying where it is, the mover may be stopped for as long as you
+/// like; others go on inserting until there is no room left.
+#[test]
+fn the_next_index_has_room_for_all_that_come_while_its_mover_is_held_up() {
+    let (mut bench, first) = churned();
+    let Bench { table, bounds, .. } = &bench;
+    let insert = |number: u32| {
+        let name = name(number);
+        let (key, hash) = (Key::new(&name).unwrap(), table.hash_key.hash_one(&name[..]));
+        let guard = reclaim::pin();
+        let (found, _) = table
+            .find_or_insert(key, hash, bounds, Tick::default(), &guard)
+            .unwrap();
+        (name, found.slot)
+    };
+    let mut model: Vec<(Vec<u8>, u32)> = Vec::new();
+    let unused = {
+        let mut growth = table.growth.lock();
+        let guard = reclaim::pin();
+        let index = table.current(&guard);
+        let capacity = table.successor_capacity(index);
+        let unused = index.unused() as u32;
+        model.extend((first..first + unused).map(insert));
+        growth.position = 0;
+        index.next.publish(Index::with_capacity(capacity));
+        unused
+    };
+    model.extend((first + unused..first + unused + 20_000).map(insert));
+    bench.model.extend(model);
+    bench.check();
+}
+
+#[test]
+fn a_spare_index_is_laid_out_in_time_and_used() {
+    let mut bench = Bench::new(1 << 20, 0);
+    let mut laid_out = 0;
+    for number in 0..120_000 {
+        bench.find_or_insert(&name(number)).unwrap();
+        let capacity = bench.capacity();
+        if bench.table.stock_up() {
+            laid_out += 1;
+            assert!(bench.table.spare.is_there());
+            assert!(!bench.table.stock_up(), "one is enough");
+            assert_eq!(
+                bench.capacity(),
+                capacity,
+                "it is not used before it is needed"
+            );
+        }
+    }
+    assert!(!bench.table.spare.is_there());
+    // From the first of 16,384 entries on to one of 262,144.
+    assert_eq!((laid_out, bench.capacity()), (4, 262_144));
+    bench.check();
+}
+
+#[test]
+fn a_spare_index_that_has_become_too_small_is_not_used() {
+    let mut bench = Bench::new(1 << 20, 0);
+    bench.table.spare.put(Index::with_capacity(64));
+    for number in 0..1_000 {
+        bench.find_or_insert(&name(number)).unwrap();
+    }
+    assert!(!bench.table.spare.is_there());
+    bench.check();
+}
