@@ -29,7 +29,7 @@ const STOCK_PIECES_MAX: u32 = 64;
 
 pub(crate) struct Arena<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
-    /// One more than can be in use: while the last one is being made ready for the stock, nobody has to wait for it.
+    /// One more than can be in use: while one is being made ready for the stock, nobody has to wait for it.
     piece_count: u32,
     /// How many pieces have been taken out of their chunks, for the stock or for use.
     taken: AtomicU32,
@@ -89,14 +89,14 @@ impl<T: Slot> Arena<T> {
         if place.0.load(Ordering::Acquire) != 0 && !fault::injected(Fault::PieceReplaced) {
             return;
         }
-        // At the very end all are taken and the one that is left came into the stock while we looked elsewhere.
-        let piece =
-            self.take_from_stock().or_else(|| self.take()).or_else(|| {
-                match fault::injected(Fault::StockLookedAtOnce) {
-                    true => None,
-                    false => self.take_from_stock(),
-                }
-            });
+        // At the very end all are taken, and the one that is left came into the stock while we looked elsewhere: whoever stocks up
+        // has one in hand at most, and there is one more than can be in use.
+        let look_again = || match fault::injected(Fault::StockLookedAtOnce) {
+            true => None,
+            false => self.take_from_stock(),
+        };
+        let piece = self.take_from_stock().or_else(|| self.take());
+        let piece = piece.or_else(look_again);
         let piece = piece.expect("there is a piece for every place");
         let (chunk_index, piece_index) = position(piece);
         self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index));
