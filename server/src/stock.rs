@@ -7,10 +7,6 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// How little of the processor it gets where others want it. Who runs out of stock fetches memory itself, as it would without one.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 19;
-
 /// A thread that keeps the engine's stock of memory. Cores wake it when the stock runs low.
 pub(crate) struct Stocker {
     shared: Arc<Shared>,
@@ -45,9 +41,8 @@ impl Drop for Stocker {
 }
 
 fn keep_stock(shared: &Shared) {
-    // On Linux of this thread only. Where that is not allowed, it is as important as the others.
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(None, NICENESS);
+    // At the priority of the others, though they matter more: fetching and giving back memory takes locks of the kernel's that
+    // a core's page fault waits for, and who holds them must not be kept from running.
     while !shared.stop.is_cancelled() {
         if !shared.engine.stock_up() {
             std::thread::park();

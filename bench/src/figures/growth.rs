@@ -63,9 +63,6 @@ fn subject_runs<S: Subject>(
 /// How long whoever keeps the stock sleeps when there is enough. A server's is woken every millisecond at most.
 const STOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// As the server's.
-const STOCK_NICENESS: i32 = 19;
-
 /// Sets a flag when it goes, also if somebody panics.
 struct Over<'a>(&'a AtomicBool);
 
@@ -75,12 +72,11 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs `work` beside a thread that does what the server's own does (`server/src/stock.rs`), with as little of the processor.
+/// Runs `work` beside a thread that does what the server's own does (`server/src/stock.rs`).
 fn with_stocker<S: Subject>(subject: &S, work: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = rustix::process::setpriority_process(None, STOCK_NICENESS);
             while !is_over.load(Ordering::Relaxed) {
                 if !subject.stock_up() {
                     std::thread::sleep(STOCK_PAUSE);
