@@ -10,7 +10,8 @@
 //!
 //! | file                | what                                                                                |
 //! |---------------------|-------------------------------------------------------------------------------------|
-//! | `server.rs`         | starting and stopping: threads, listeners, signals                                  |
+//! | `server.rs`         | starting and stopping: threads, listeners, signals; `start_error.rs`: why it does not |
+//! | `stock.rs`          | a thread that waits for memory so that no core has to                               |
 //! | `config.rs`         | settings, checked once at start; `auth.rs`: tokens; `logging.rs`: logs              |
 //! | `core.rs`           | one I/O thread: its connections, its mail, its share of the wheels                  |
 //! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |

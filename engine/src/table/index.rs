@@ -35,7 +35,7 @@ const STOCKED_CAPACITY_MIN: usize = 16_384;
 const HUGE_CAPACITY_MIN: usize = 131_072;
 
 /// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
-/// nowhere yet. Twice as many would do no harm, see `Index::successor`.
+/// nowhere yet. Twice as many would do no harm, see `Index::successor_capacity`.
 const INSERTERS_MAX: usize = if cfg!(loom) { 1 } else { 64 };
 
 const _: () = assert!(

@@ -1,9 +1,10 @@
 //! The lock table of one shard: from keys to cells, without a lock for whoever looks up or inserts.
 //!
 //! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is three quarters used, a
-//! new one, which somebody may have laid out before (`spare.rs`), takes its place beside it and every inserter carries a few entries over, so that no operation ever pays for the whole
-//! move; lookups follow from the old index into the new one where entries are closed. The last to carry one over retires
-//! the old index, which is freed when no reader can be in it any more, one index at a time.
+//! new one takes its place beside it, which somebody may have laid out before (`spare.rs`), and every inserter carries a few
+//! entries over, so that no operation ever pays for the whole move; lookups follow from the old index into the new one where
+//! entries are closed. The last to carry one over retires the old index, which is freed when no reader can be in it any
+//! more, one index at a time.
 //!
 //! Who may do what: anybody finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so the
 //! two never meet. An inserter only ever tries that mutex, except when the old index is full to the brim or the new one
@@ -37,7 +38,7 @@ use spare::Spare;
 use std::sync::Arc;
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
-/// index has room for all that comes in meanwhile (`Index::successor`).
+/// index has room for all that comes in meanwhile (`Index::successor_capacity`).
 const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 2 } else { 64 };
 
 pub(crate) struct Table {

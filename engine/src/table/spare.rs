@@ -1,7 +1,6 @@
 //! An index that was laid out before anybody needs it.
 //!
-//! Nobody waits here. Whoever lays it out may be a thread that hardly ever runs: if it is stopped in the middle, the others do
-//! without, and lay out their own.
+//! Nobody waits here: if whoever lays it out is stopped in the middle, the others do without, and lay out their own.
 
 use super::index::Index;
 use crate::sync::{AtomicU32, Mutex, Ordering};
