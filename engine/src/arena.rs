@@ -13,10 +13,15 @@
 use crate::fault::{self, Fault};
 use crate::hint::{self, Ends, PAGE_BYTES};
 use crate::slab::{NONE, Slot};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made};
+use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering, Queue, made};
 
 /// Slots of a piece, log2: 64 KiB of cells.
-pub(crate) const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
+pub(crate) const PIECE_SLOTS: usize = 1 << PIECE_BITS;
+
+pub(crate) type Piece<T> = [T; PIECE_SLOTS];
+
+type Chunk<T> = Box<[Piece<T>]>;
 
 /// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
 /// before it until they are that large. The larger they are, the less is lost where a chunk ends inside a huge page.
@@ -28,7 +33,7 @@ const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 const STOCK_PIECES_MAX: u32 = 64;
 
 pub(crate) struct Arena<T> {
-    chunks: Box<[OnceLock<Box<[T]>>]>,
+    chunks: Box<[OnceLock<Chunk<T>>]>,
     /// One more than can be in use: while one is being made ready for the stock, nobody has to wait for it.
     piece_count: u32,
     /// How many pieces have been taken out of their chunks, for the stock or for use.
@@ -38,17 +43,6 @@ pub(crate) struct Arena<T> {
     stock_count: AtomicU32,
     /// Held by whoever adds to the stock.
     stocking: Mutex<()>,
-    /// Held by whoever gives a place its piece.
-    providing: Mutex<()>,
-}
-
-/// Where a piece is: `chunk + 1:32 | its first slot there:32`. Zero: there is none yet.
-pub(crate) struct Place(AtomicU64);
-
-impl Place {
-    pub(crate) fn nowhere() -> Self {
-        Place(AtomicU64::new(0))
-    }
 }
 
 impl<T: Slot> Arena<T> {
@@ -65,30 +59,11 @@ impl<T: Slot> Arena<T> {
             stock: Queue::new(),
             stock_count: AtomicU32::new(0),
             stocking: Mutex::new(()),
-            providing: Mutex::new(()),
         }
     }
 
-    /// The slot with this offset in the piece at `place`, which must have been provided before.
-    #[inline]
-    pub(crate) fn get(&self, place: &Place, offset: usize) -> &T {
-        // Acquire, paired with `provide`: the chunk is there.
-        let bits = place.0.load(Ordering::Acquire);
-        // Of a place where nothing is, the chunk before the first one, and there is none.
-        let chunk_index = (bits >> 32).wrapping_sub(1) as usize;
-        let chunk = self.chunks[chunk_index]
-            .get()
-            .expect("a place names a chunk that is there");
-        &chunk[bits as u32 as usize + offset]
-    }
-
-    /// Sees to it that there is a piece at `place`.
-    #[cold]
-    pub(crate) fn provide(&self, place: &Place) {
-        let _providing = self.providing.lock();
-        if place.0.load(Ordering::Acquire) != 0 && !fault::injected(Fault::PieceReplaced) {
-            return;
-        }
+    /// A piece that is the caller's from here on. There are as many as was said at the beginning.
+    pub(crate) fn take_piece(&self) -> &Piece<T> {
         // At the very end all are taken, and the one that is left came into the stock while we looked elsewhere: whoever stocks up
         // has one in hand at most, and there is one more than can be in use.
         let look_again = || match fault::injected(Fault::StockLookedAtOnce) {
@@ -97,12 +72,8 @@ impl<T: Slot> Arena<T> {
         };
         let piece = self.take_from_stock().or_else(|| self.take());
         let piece = piece.or_else(look_again);
-        let piece = piece.expect("there is a piece for every place");
-        let (chunk_index, piece_index) = position(piece);
-        self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index));
-        let first_slot = piece_index << PIECE_BITS;
-        let bits = (chunk_index as u64 + 1) << 32 | u64::from(first_slot);
-        place.0.store(bits, Ordering::Release);
+        let (chunk_index, piece_index) = position(piece.expect("there is a piece for every place"));
+        &self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index))[piece_index]
     }
 
     /// Whether there is less in stock than there should be.
@@ -172,10 +143,9 @@ impl<T: Slot> Arena<T> {
                 hint::ask_for_small(&unneeded, Ends::Excluded);
             }
         }
-        let first_slot = (piece_index as usize) << PIECE_BITS;
-        let slots = made(chunk).expect("somebody has made it")[first_slot..].iter();
+        let slots = &made(chunk).expect("somebody has made it")[piece_index];
         let slots_per_page = (PAGE_BYTES / size_of::<T>()).max(1);
-        for slot in slots.take(1 << PIECE_BITS).step_by(slots_per_page) {
+        for slot in slots.iter().step_by(slots_per_page) {
             slot.free_link().store(NONE, Ordering::Relaxed);
         }
     }
@@ -183,22 +153,25 @@ impl<T: Slot> Arena<T> {
 
 /// How many pieces the slots up to this number take.
 pub(crate) fn piece_count(slot_max: u32) -> usize {
-    (slot_max as usize).div_ceil(1 << PIECE_BITS)
+    (slot_max as usize).div_ceil(PIECE_SLOTS)
 }
 
 /// Which chunk a piece is in, and which of its pieces it is.
-fn position(piece: u32) -> (usize, u32) {
+fn position(piece: u32) -> (usize, usize) {
     // As if there had been a chunk before the first one: then chunk `n` of the growing ones begins at a power of two.
     let shifted = piece + (1 << FIRST_CHUNK_BITS);
     let bits = shifted.ilog2().min(LARGEST_CHUNK_BITS);
     let of_this_size = shifted >> bits;
     let chunk_index = bits - FIRST_CHUNK_BITS + of_this_size - 1;
-    (chunk_index as usize, shifted - (of_this_size << bits))
+    (
+        chunk_index as usize,
+        (shifted - (of_this_size << bits)) as usize,
+    )
 }
 
-fn make_chunk<T: Slot>(chunk_index: usize) -> Box<[T]> {
+fn make_chunk<T: Slot>(chunk_index: usize) -> Chunk<T> {
     let bits = (FIRST_CHUNK_BITS + chunk_index as u32).min(LARGEST_CHUNK_BITS);
-    let chunk = T::zeroed_chunk(1 << (bits + PIECE_BITS));
+    let chunk = T::zeroed_pieces(1 << bits);
     hint::ask_for_huge(&chunk, Ends::Excluded);
     chunk
 }
@@ -226,30 +199,21 @@ mod tests {
         fn free_link(&self) -> &AtomicU32 {
             &self.link
         }
-        fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-            bytemuck::zeroed_slice_box(slot_count)
+        fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+            bytemuck::zeroed_slice_box(piece_count)
         }
     }
 
     #[test]
-    fn every_piece_is_handed_out_once_and_every_place_has_its_own_slots() {
+    fn every_piece_is_handed_out_once() {
         // Past the first chunk of the largest size.
         let pieces = 4 << LARGEST_CHUNK_BITS;
         let arena = Arena::<Thing>::new(pieces);
-        let places: Vec<Place> = (0..pieces).map(|_| Place::nowhere()).collect();
-        let mut seen = HashSet::new();
-        for place in &places {
-            arena.provide(place);
-            let bits = place.0.load(Ordering::Relaxed);
-            assert!(seen.insert(bits), "a piece was handed out twice");
-            arena.provide(place);
-            assert_eq!(place.0.load(Ordering::Relaxed), bits, "a piece stays");
-        }
-        let last = (1 << PIECE_BITS) - 1;
-        for (number, place) in places.iter().enumerate() {
-            for offset in [0, last] {
-                let link = &arena.get(place, offset).link;
-                assert_eq!(link.swap(number as u32 + 1, Ordering::Relaxed), 0);
+        for number in 1..=pieces as u32 {
+            let piece = arena.take_piece();
+            for slot in [piece.first(), piece.last()] {
+                let link = &slot.expect("a piece has slots").link;
+                assert_eq!(link.swap(number, Ordering::Relaxed), 0, "handed out twice");
             }
         }
     }
@@ -260,8 +224,7 @@ mod tests {
         for piece in 0..5 << LARGEST_CHUNK_BITS {
             assert_eq!(position(piece), next, "piece {piece}");
             let (chunk_index, piece_index) = next;
-            let is_last =
-                (piece_index as usize + 1) << PIECE_BITS == make_chunk::<Thing>(chunk_index).len();
+            let is_last = piece_index + 1 == make_chunk::<Thing>(chunk_index).len();
             next = if is_last {
                 (chunk_index + 1, 0)
             } else {
@@ -283,9 +246,7 @@ mod tests {
             "nobody has taken anything"
         );
         for in_use in 1..=pieces as u32 {
-            let place = Place::nowhere();
-            arena.provide(&place);
-            assert_eq!(arena.get(&place, 0).link.load(Ordering::Relaxed), 0);
+            assert_eq!(arena.take_piece()[0].link.load(Ordering::Relaxed), 0);
             while arena.stock_up() {}
             assert!(!arena.is_stock_low());
             let left = pieces as u32 + 1 - in_use;
@@ -300,9 +261,7 @@ mod tests {
         let arena = Arena::<Thing>::new(pieces);
         let mut seen = HashSet::new();
         for number in 0..pieces {
-            let place = Place::nowhere();
-            arena.provide(&place);
-            assert!(seen.insert(place.0.load(Ordering::Relaxed)));
+            assert!(seen.insert(arena.take_piece().as_ptr()));
             if number % 3 != 0 {
                 arena.stock_up();
             }

@@ -14,9 +14,11 @@
 //! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
 //! cores ask for its attention, and `armed`, which they read.
 
+use crate::arena::Piece;
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::StoredKey;
+use crate::request::Span;
 use crate::session::SessionId;
 use crate::slab::{NONE, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -52,24 +54,25 @@ impl Slot for Cell {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        bytemuck::zeroed_slice_box(slot_count)
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        bytemuck::zeroed_slice_box(piece_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        (0..slot_count)
-            .map(|_| Cell {
-                word: AtomicU64::new(0),
-                lease: AtomicU64::new(0),
-                owner: AtomicU64::new(0),
-                key: StoredKey::zeroed(),
-                since: AtomicU32::new(0),
-                armed: AtomicU32::new(0),
-                inbox: AtomicU32::new(0),
-                wheel_next: AtomicU32::new(0),
-                wheel_prev: AtomicU32::new(0),
-            })
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        let zeroed = |_| Cell {
+            word: AtomicU64::new(0),
+            lease: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
+            key: StoredKey::zeroed(),
+            since: AtomicU32::new(0),
+            armed: AtomicU32::new(0),
+            inbox: AtomicU32::new(0),
+            wheel_next: AtomicU32::new(0),
+            wheel_prev: AtomicU32::new(0),
+        };
+        (0..piece_count)
+            .map(|_| std::array::from_fn(zeroed))
             .collect()
     }
 }
@@ -109,6 +112,24 @@ pub(crate) enum Renewal {
     Overdue,
     /// The lease is in the record: ask under the room mutex.
     InRecord,
+}
+
+impl Terms {
+    #[inline]
+    pub(crate) fn new(owner: SessionId, span: Span, now: Tick) -> Self {
+        let (kind, deadline) = match span {
+            Span::Ms(ttl_ms) => (Kind::Timed, now.plus_ms(ttl_ms)),
+            Span::Session => (Kind::Session, now),
+            Span::Forever => (Kind::Timed, Tick::NEVER),
+        };
+        Terms {
+            owner,
+            kind,
+            deadline,
+            now,
+            since_low32: now.low32(),
+        }
+    }
 }
 
 impl Cell {
@@ -280,18 +301,19 @@ impl Cell {
         );
     }
 
-    /// Prepares a slot that nobody uses for a new key: it starts free, at the floor and above the fence it died with.
-    /// The caller publishes it through the index.
+    /// Prepares a slot that nobody uses for a new key: it starts free and unborn, at the floor and above the fence it
+    /// died with. The caller publishes it through the index.
     pub(crate) fn prepare(&self, floor: Fence, now: Tick) -> Word {
         let died_with = self.word();
-        let fence = if died_with == Word::free(Fence::ZERO) {
-            floor
-        } else if fault::injected(Fault::ReuseRepeatsWord) {
-            died_with.fence()
-        } else {
-            floor.max(died_with.fence().next())
+        let is_reused = died_with != Word::free(Fence::ZERO);
+        let fence = match is_reused {
+            true => floor.max(died_with.fence().next()),
+            false => floor,
         };
-        let word = Word::free(fence);
+        let word = match is_reused && fault::injected(Fault::ReuseRepeatsWord) {
+            true => Word::free(died_with.fence()),
+            false => Word::unborn(fence),
+        };
         self.owner.store(0, Ordering::Release);
         self.lease.swap(
             Lease::new(Kind::Ended, now, fence.get()).bits(),

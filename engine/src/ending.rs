@@ -17,7 +17,7 @@ const FORGET_LATE_MS: u64 = 600_000;
 impl<H: Host> Shard<H> {
     /// Sees to it that a key that has just become free is forgotten in good time. The wheel would look at it when the lease that
     /// it had would have ended, and that may be tomorrow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn forget_in_time(&self, cell: &Cell, slot: u32, lease: Lease, now: Tick) {
         if lease.deadline() > self.forget_late(now) {
             cell.end_lease_at(lease, now);

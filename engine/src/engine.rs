@@ -10,7 +10,7 @@ use crate::request::{
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
-use crate::shard::{Answer, Common, Limits, Shard, Wait};
+use crate::shard::{Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::AtomicU32;
 use crate::table::reclaim::{self, Guard};
@@ -24,6 +24,7 @@ mod listing;
 mod numbers;
 mod sessions;
 mod settings;
+mod short_way;
 mod survey;
 mod take_over;
 #[cfg(all(test, not(loom)))]
@@ -194,28 +195,6 @@ impl<H: Host> Engine<H> {
         )
     }
 
-    /// Takes a free key by the short way if that is possible. `None`: nothing has happened.
-    #[inline]
-    fn take_free(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Option<Outcome> {
-        if !request.is_plain() || !request.note.is_empty() || invalid_span(request.span).is_some() {
-            return None;
-        }
-        let session = self.common.sessions.find(seat.session())?;
-        if session.is_ended(now) {
-            return None;
-        }
-        let (shard_number, hash) = self.locate(request.key);
-        let shard = &self.shards[shard_number];
-        let terms = shard.terms(seat.session(), request.span, now);
-        let taken = shard.take_free(request.key, hash, &terms)?;
-        let cell = CellRef::new(shard_number, taken.slot);
-        self.remember(seat, Taken::new(cell, taken.outcome.fence));
-        if session.is_ended(now) {
-            return Some(self.refuse_late(shard, taken.slot, seat.session(), now));
-        }
-        Some(Outcome::Granted(taken.outcome))
-    }
-
     /// A session may end on another core while it acquires on this one. Its seat here may have been vacated already, so the
     /// grant would stand until its lease ran out.
     #[cold]
@@ -326,40 +305,27 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
-        if let Some(held_ms) = self.give_back_last(seat, key, fence, now) {
-            return (Release::Released { count: 0 }, held_ms);
+        match self.give_back(seat, key, fence, now) {
+            Some(held_ms) => (Release::Released { count: 0 }, held_ms),
+            None => self.release_with(seat, key, fence, now),
         }
-        let (shard, hash) = self.locate(key);
-        let given_back = self.shards[shard].give_back(key, hash, fence, seat.session(), now);
-        if let Some(Answer {
-            outcome: held_ms,
-            slot,
-        }) = given_back
-        {
-            seat.forget(Taken::new(CellRef::new(shard, slot), fence));
-            return (Release::Released { count: 0 }, held_ms);
-        }
-        let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
-        if answer.slot != NONE && answer.outcome.0 == (Release::Released { count: 0 }) {
-            seat.forget(Taken::new(CellRef::new(shard, answer.slot), fence));
-        }
-        answer.outcome
     }
 
-    /// Gives back what was taken last through this seat, which knows the cell. `None`: nothing has happened.
-    #[inline]
-    fn give_back_last(
+    /// Any release, whatever it takes.
+    #[inline(never)]
+    fn release_with(
         &self,
         seat: &mut Seat,
         key: Key<'_>,
         fence: Fence,
         now: Tick,
-    ) -> Option<u64> {
-        let last = seat.last().filter(|last| last.is_under(fence))?;
-        let shard = &self.shards[last.cell().shard()];
-        let held_ms = shard.give_back_cell(last.cell().slot(), key, fence, seat.session(), now)?;
-        seat.forget(last);
-        Some(held_ms)
+    ) -> (Release, u64) {
+        let (shard, hash) = self.locate(key);
+        let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
+        if answer.slot != NONE && answer.outcome.0 == (Release::Released { count: 0 }) {
+            seat.forget(Taken::new(CellRef::new(shard, answer.slot), fence));
+        }
+        answer.outcome
     }
 
     /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at the front of the queue.

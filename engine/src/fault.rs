@@ -25,8 +25,10 @@ pub enum Fault {
     RoomGivesUp,
     /// A lease goes into a record as it was seen before, not as it was when it was replaced.
     RecordKeepsWhatWasSeen,
-    /// A release frees the cell that its seat remembers, whatever has become of it.
+    /// The cell that a seat remembers is taken for that of the key, whatever has become of it.
     RememberedCellTrusted,
+    /// An acquire takes the cell that its seat remembers, whether or not anybody else would find it.
+    UnbornCellTaken,
     /// Release and renewal accept any fence.
     FenceUnchecked,
     /// What was read of a note is taken for it, whatever has become of the grant.

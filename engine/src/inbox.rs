@@ -23,7 +23,7 @@ const _: () = assert!(
 
 impl<H: Host> Shard<H> {
     /// Makes sure that the wheel looks at this cell when the lease just written ends. Returns that moment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn watch(&self, cell: &Cell, slot: u32, terms: &Terms) -> Tick {
         let until = match terms.kind {
             Kind::Session => self.common.sessions.deadline(terms.owner),

@@ -4,6 +4,7 @@
 //! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
 //! invalid one, and the lock word tells it so.
 
+use crate::arena::Piece;
 use crate::slab::{NONE, Slab, Slot};
 use crate::sync::{AtomicU32, Ordering};
 use std::fmt;
@@ -96,18 +97,19 @@ impl Slot for KeyBlock {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        bytemuck::zeroed_slice_box(slot_count)
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        bytemuck::zeroed_slice_box(piece_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        (0..slot_count)
-            .map(|_| KeyBlock {
-                words: std::array::from_fn(|_| AtomicU32::new(0)),
-                next: AtomicU32::new(0),
-                free_link: AtomicU32::new(0),
-            })
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        let zeroed = |_| KeyBlock {
+            words: std::array::from_fn(|_| AtomicU32::new(0)),
+            next: AtomicU32::new(0),
+            free_link: AtomicU32::new(0),
+        };
+        (0..piece_count)
+            .map(|_| std::array::from_fn(zeroed))
             .collect()
     }
 }
@@ -154,28 +156,20 @@ impl StoredKey {
         if (rest & 0xff) as usize != key.0.len() - 1 {
             return false;
         }
-        match key.0.split_first_chunk::<INLINE_BYTES>() {
-            Some((inline, tail)) => {
-                self.inline_equals(inline)
-                    && (tail.is_empty() || tail_equals(rest >> 8, tail, blocks))
-            }
-            None => self.short_equals(key.0),
+        let is_begun = self.inline_equals(key.0);
+        match key.0.get(INLINE_BYTES..) {
+            Some(tail) if is_begun && !tail.is_empty() => tail_equals(rest >> 8, tail, blocks),
+            _ => is_begun,
         }
     }
 
     #[inline]
-    fn inline_equals(&self, bytes: &[u8; INLINE_BYTES]) -> bool {
-        let words = self.inline.iter().zip(bytes.chunks_exact(WORD_BYTES));
-        let mut pairs = words.map(|(word, bytes)| (word.load(Ordering::Acquire), load_word(bytes)));
-        pairs.all(|(stored, wanted)| stored == wanted)
-    }
-
-    /// Not inlined: copying a number of bytes that is not known takes a call anyway.
-    #[inline(never)]
-    fn short_equals(&self, bytes: &[u8]) -> bool {
-        let mut padded = [0; INLINE_BYTES];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        self.inline_equals(&padded)
+    fn inline_equals(&self, key: &[u8]) -> bool {
+        let words = self.inline.iter().zip(inline_words(key));
+        // All of them, and one decision: they are on one line.
+        words.fold(0, |differing, (word, wanted)| {
+            differing | (word.load(Ordering::Acquire) ^ wanted)
+        }) == 0
     }
 
     /// Copies the key out. Exact while the cell cannot be evicted; otherwise as good as `equals`.
@@ -240,10 +234,38 @@ fn free_blocks(mut block: u32, blocks: &Slab<KeyBlock>) {
 
 /// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare equal, so that is safe.
 #[inline]
-fn inline_words(bytes: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
+fn inline_words(key: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
+    let inline = match key.split_first_chunk::<INLINE_BYTES>() {
+        Some((inline, _)) => *inline,
+        None => padded(key),
+    };
+    let mut words = inline.chunks_exact(WORD_BYTES).map(load_word);
+    std::array::from_fn(|_| words.next().unwrap_or_default())
+}
+
+/// Fewer than sixteen bytes, made up with zeros. Not by copying a number of bytes that is not known, which is a call: by reading
+/// from both ends, and moving what was read twice out of the way.
+#[inline]
+fn padded(bytes: &[u8]) -> [u8; INLINE_BYTES] {
+    let length = bytes.len();
+    let from_both_ends = |first: u64, last: u64, read: usize| -> u128 {
+        let last = u128::from(last) << (8 * (length - read));
+        u128::from(first) | last
+    };
+    let value = if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        from_both_ends(u64::from_le_bytes(*first), u64::from_le_bytes(*last), 8)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let word = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
+        from_both_ends(word(first), word(last), 4)
+    } else {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |value, &byte| value << 8 | u128::from(byte))
+    };
     let mut padded = [0; INLINE_BYTES];
-    padded[..bytes.len()].copy_from_slice(bytes);
-    std::array::from_fn(|i| load_word(&padded[i * WORD_BYTES..(i + 1) * WORD_BYTES]))
+    padded.copy_from_slice(&value.to_le_bytes()[..INLINE_BYTES]);
+    padded
 }
 
 /// Up to four bytes as a word, padded with zeros.

@@ -66,6 +66,7 @@ mod key;
 mod mailbox;
 mod note;
 mod noted;
+mod pieces;
 mod request;
 mod restore;
 mod room;

@@ -113,10 +113,10 @@ fn invalid(old: &OldHold<'_>) -> Option<Invalid> {
 }
 
 impl<H: Host> Shard<H> {
-    fn old_terms(&self, old: &OldHold<'_>, owner: SessionId, now: Tick) -> Terms {
+    fn old_terms(old: &OldHold<'_>, owner: SessionId, now: Tick) -> Terms {
         Terms {
             since_low32: now.low32().wrapping_sub(old.held_ms as u32),
-            ..self.terms(owner, old.span, now)
+            ..Terms::new(owner, old.span, now)
         }
     }
 
@@ -132,7 +132,7 @@ impl<H: Host> Shard<H> {
             "fence {} is none of an earlier life",
             old.fence
         );
-        let terms = self.old_terms(old, owner, now);
+        let terms = Self::old_terms(old, owner, now);
         let guard = self.pin();
         let is_plain = old.mode == Mode::Exclusive
             && old.count == 1
@@ -180,7 +180,7 @@ impl<H: Host> Shard<H> {
         owner: SessionId,
         now: Tick,
     ) -> Answer<Reclaimed> {
-        let terms = self.old_terms(old, owner, now);
+        let terms = Self::old_terms(old, owner, now);
         let guard = self.pin();
         let mut room = self.room.lock();
         // Whether this life has granted anything: the ceiling is raised before the room is told, see `raise_ceiling`.

@@ -11,10 +11,11 @@ use crate::fence::Fence;
 use crate::session::SessionId;
 use crate::slab::SLOT_MAX;
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
-/// A cell of any shard: `shard:8 | slot:24`.
+/// A cell of any shard: `shard:8 | slot:24`. Slots are numbered from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CellRef(u32);
+pub(crate) struct CellRef(NonZeroU32);
 
 /// As many shards as a `CellRef` can name.
 pub(crate) const SHARDS_MAX: usize = 256;
@@ -26,39 +27,46 @@ impl CellRef {
             shard < SHARDS_MAX && slot <= SLOT_MAX,
             "shard {shard}, slot {slot}"
         );
-        CellRef((shard as u32) << 24 | slot)
+        CellRef::from_bits((shard as u32) << 24 | slot)
+    }
+
+    #[inline]
+    fn from_bits(bits: u32) -> Self {
+        CellRef(NonZeroU32::new(bits).expect("no cell has slot 0"))
     }
 
     pub(crate) fn shard(self) -> usize {
-        (self.0 >> 24) as usize
+        (self.0.get() >> 24) as usize
     }
 
     pub(crate) fn slot(self) -> u32 {
-        self.0 & SLOT_MAX
+        self.0.get() & SLOT_MAX
     }
 }
 
-/// A grant that a seat remembers: `cell:32 | fence_low:8`. The byte of the fence is there because keys come back: a key that
-/// is given back and taken again, over and over, would otherwise look held whenever somebody sweeps, and each of its grants
-/// would stay in the list. One in 256 old entries is taken for the new one, and goes with it.
+/// A grant that a seat remembers. The byte of the fence is there because keys come back: a key that is given back and taken
+/// again, over and over, would otherwise look held whenever somebody sweeps, and each of its grants would stay in the list.
+/// One in 256 old entries is taken for the new one, and goes with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken([u8; 5]);
+pub(crate) struct Taken {
+    cell: CellRef,
+    fence_low: u8,
+}
 
 impl Taken {
     #[inline]
     pub(crate) fn new(cell: CellRef, fence: Fence) -> Self {
-        let [a, b, c, d] = cell.0.to_le_bytes();
-        Taken([a, b, c, d, fence_low(fence)])
+        let fence_low = fence_low(fence);
+        Taken { cell, fence_low }
     }
 
     pub(crate) fn cell(self) -> CellRef {
-        let [a, b, c, d, _] = self.0;
-        CellRef(u32::from_le_bytes([a, b, c, d]))
+        self.cell
     }
 
     /// Whether this may be the grant of that fence, if it is one of the same cell.
     pub(crate) fn is_under(self, fence: Fence) -> bool {
-        self.0[4] == fence_low(fence)
+        self.fence_low == fence_low(fence)
     }
 }
 
@@ -77,7 +85,11 @@ pub struct Ticket {
 /// One thread's share of a session: what it took through this thread. See the module.
 pub struct Seat {
     session: SessionId,
-    /// The latest grants, oldest first.
+    /// The cell that was taken or given back last.
+    near: Option<CellRef>,
+    /// The latest grant, unless it has been given back. Most are before there is another.
+    latest: Option<Taken>,
+    /// Those before it, oldest first.
     recent: VecDeque<Taken>,
     pub(crate) held: TakenList,
     pub(crate) waits: Vec<Ticket>,
@@ -105,6 +117,8 @@ impl Seat {
     pub fn new(session: SessionId) -> Self {
         Seat {
             session,
+            near: None,
+            latest: None,
             recent: VecDeque::new(),
             held: TakenList::default(),
             waits: Vec::new(),
@@ -131,12 +145,27 @@ impl Seat {
         self.session
     }
 
+    /// The cell that was used last through this seat. It may have become another key's, or nobody's.
+    #[inline]
+    pub(crate) fn near(&self) -> Option<CellRef> {
+        self.near
+    }
+
     /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
     #[inline]
     pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
+        self.near = Some(taken.cell);
         if !self.remembers {
             return;
         }
+        if let Some(earlier) = self.latest.replace(taken) {
+            self.keep(earlier, is_held);
+        }
+    }
+
+    /// Puts a grant in line with the latest ones.
+    #[inline(never)]
+    fn keep(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
         self.recent.push_back(taken);
         if self.recent.len() > RECENT_MAX {
             self.retire(is_held);
@@ -157,6 +186,16 @@ impl Seat {
     /// Forgets a grant that was just released, if it is the latest one, or one of the oldest among the latest.
     #[inline]
     pub(crate) fn forget(&mut self, taken: Taken) {
+        self.near = Some(taken.cell);
+        if self.latest == Some(taken) {
+            self.latest = None;
+        } else {
+            self.forget_earlier(taken);
+        }
+    }
+
+    #[inline(never)]
+    fn forget_earlier(&mut self, taken: Taken) {
         if self.recent.back() == Some(&taken) {
             self.recent.pop_back();
             return;
@@ -172,18 +211,22 @@ impl Seat {
 
     /// The latest grant that is remembered.
     pub(crate) fn last(&self) -> Option<Taken> {
-        self.recent.back().copied().or_else(|| self.held.last())
+        let earlier = || self.recent.back().copied();
+        self.latest.or_else(earlier).or_else(|| self.held.last())
     }
 
     /// Takes one of all that are remembered.
     pub(crate) fn pop(&mut self) -> Option<Taken> {
-        self.recent.pop_back().or_else(|| self.held.pop())
+        let latest = self.latest.take();
+        latest
+            .or_else(|| self.recent.pop_back())
+            .or_else(|| self.held.pop())
     }
 
     /// How many entries there are.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn remembered(&self) -> usize {
-        self.recent.len() + self.held.len()
+        usize::from(self.latest.is_some()) + self.recent.len() + self.held.len()
     }
 
     #[cold]
@@ -209,14 +252,31 @@ impl Seat {
     }
 }
 
+/// A grant in five bytes.
+#[derive(Clone, Copy)]
+struct Packed([u8; 5]);
+
+impl Packed {
+    fn new(taken: Taken) -> Self {
+        let [a, b, c, d] = taken.cell.0.get().to_le_bytes();
+        Packed([a, b, c, d, taken.fence_low])
+    }
+
+    fn taken(self) -> Taken {
+        let [a, b, c, d, fence_low] = self.0;
+        let cell = CellRef::from_bits(u32::from_le_bytes([a, b, c, d]));
+        Taken { cell, fence_low }
+    }
+}
+
 /// A list of grants in chunks, so that growing it never copies much of what is there.
 #[derive(Default)]
 pub(crate) struct TakenList {
-    full: Vec<Vec<Taken>>,
+    full: Vec<Vec<Packed>>,
     /// The last chunk, where entries come and go. Empty only if the list is.
-    tail: Vec<Taken>,
+    tail: Vec<Packed>,
     /// An empty chunk, kept so that a list at the border of two does not allocate with every push.
-    spare: Vec<Taken>,
+    spare: Vec<Packed>,
 }
 
 /// The first chunk grows to this from small, as most sessions hold a handful of locks; the others are born with it.
@@ -232,7 +292,7 @@ impl TakenList {
         if self.tail.len() == CHUNK {
             self.begin_chunk();
         }
-        self.tail.push(taken);
+        self.tail.push(Packed::new(taken));
     }
 
     #[cold]
@@ -244,7 +304,7 @@ impl TakenList {
 
     #[inline]
     pub(crate) fn last(&self) -> Option<Taken> {
-        self.tail.last().copied()
+        self.tail.last().map(|last| last.taken())
     }
 
     #[inline]
@@ -253,7 +313,7 @@ impl TakenList {
         if self.tail.is_empty() {
             self.end_chunk();
         }
-        last
+        last.map(Packed::taken)
     }
 
     fn end_chunk(&mut self) {
@@ -264,14 +324,14 @@ impl TakenList {
 
     pub(crate) fn get(&self, position: usize) -> Taken {
         let chunk = self.full.get(position / CHUNK).unwrap_or(&self.tail);
-        chunk[position % CHUNK]
+        chunk[position % CHUNK].taken()
     }
 
     pub(crate) fn swap_remove(&mut self, position: usize) {
         let last = self.pop().expect("the position is in the list");
         if position < self.len() {
             let chunk = self.full.get_mut(position / CHUNK);
-            chunk.unwrap_or(&mut self.tail)[position % CHUNK] = last;
+            chunk.unwrap_or(&mut self.tail)[position % CHUNK] = Packed::new(last);
         }
     }
 }

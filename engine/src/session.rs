@@ -5,6 +5,7 @@
 //! not somebody has got round to freeing it. A keep-alive is a CAS on the same word, which is why it extends all of a
 //! session's locks at once: their leases only say "as long as the session".
 
+use crate::arena::Piece;
 use crate::fault::{self, Fault};
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -62,20 +63,21 @@ impl Slot for SessionCell {
     }
 
     #[cfg(not(loom))]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        bytemuck::zeroed_slice_box(slot_count)
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        bytemuck::zeroed_slice_box(piece_count)
     }
 
     #[cfg(loom)]
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-        (0..slot_count)
-            .map(|_| SessionCell {
-                state: AtomicU64::new(0),
-                free_link: AtomicU32::new(0),
-                wheel_next: AtomicU32::new(0),
-                wheel_prev: AtomicU32::new(0),
-                padding: [0; 4],
-            })
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+        let zeroed = |_| SessionCell {
+            state: AtomicU64::new(0),
+            free_link: AtomicU32::new(0),
+            wheel_next: AtomicU32::new(0),
+            wheel_prev: AtomicU32::new(0),
+            padding: [0; 4],
+        };
+        (0..piece_count)
+            .map(|_| std::array::from_fn(zeroed))
             .collect()
     }
 }
@@ -124,15 +126,15 @@ impl SessionRef<'_> {
     #[inline]
     pub(crate) fn is_ended(self, now: Tick) -> bool {
         let state = self.cell.state();
-        let lives = state.is_tagged(self.id.generation()) && state.kind() == Kind::Timed;
-        !lives || (state.deadline() <= now && self.end_overdue(now))
+        !state.is_timed_as(self.id.generation())
+            || (state.deadline() <= now && self.end_overdue(now))
     }
 
     #[cold]
     fn end_overdue(self, now: Tick) -> bool {
         loop {
             let state = self.cell.state();
-            if !state.is_tagged(self.id.generation()) || state.kind() != Kind::Timed {
+            if !state.is_timed_as(self.id.generation()) {
                 return true;
             }
             if state.deadline() > now {
@@ -200,9 +202,7 @@ impl Sessions {
     /// When the session ends if nothing keeps it alive; in the past for one that is over.
     pub(crate) fn deadline(&self, id: SessionId) -> Tick {
         match self.cell(id).map(SessionCell::state) {
-            Some(state) if state.is_tagged(id.generation()) && state.kind() == Kind::Timed => {
-                state.deadline()
-            }
+            Some(state) if state.is_timed_as(id.generation()) => state.deadline(),
             _ => Tick::default(),
         }
     }
@@ -216,8 +216,7 @@ impl Sessions {
             }
             let state = cell.state();
             let deadline = deadline.max(state.deadline());
-            if state.is_tagged(id.generation())
-                && state.kind() == Kind::Timed
+            if state.is_timed_as(id.generation())
                 && cell.replace(state, state.with_deadline(deadline))
             {
                 return Some(deadline);
@@ -232,7 +231,7 @@ impl Sessions {
         };
         loop {
             let state = cell.state();
-            if !state.is_tagged(id.generation()) || state.kind() != Kind::Timed {
+            if !state.is_timed_as(id.generation()) {
                 return false;
             }
             if cell.replace(state, state.ended()) {

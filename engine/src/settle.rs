@@ -87,7 +87,7 @@ impl<H: Host> Shard<H> {
                 break;
             }
             let (want, waiter) = self.remove(room, place);
-            let terms = self.terms(want.owner, want.span, now);
+            let terms = Terms::new(want.owner, want.span, now);
             // Granted first and told afterwards: a waiter that hears of it may release at once.
             let grant = self.grant(room, slot, &terms, want.mode, want.note);
             if !self.common.host.granted(&waiter, grant) {

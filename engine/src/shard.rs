@@ -5,7 +5,7 @@
 //! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
 //! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
 
-use crate::cell::{self, Cell, Seen, Terms};
+use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
@@ -16,8 +16,8 @@ use crate::room::Room;
 use crate::session::{SessionId, Sessions};
 use crate::slab::NONE;
 use crate::sync::{AtomicU32, AtomicU64, Mutex};
+use crate::table::Table;
 use crate::table::reclaim::{self, Guard};
-use crate::table::{Found, Table};
 use crate::tick::Tick;
 use crate::word::{Kind, Word};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Answer<Outcome> {
         let guard = reclaim::pin();
-        let terms = self.terms(owner, request.span, now);
+        let terms = Terms::new(owner, request.span, now);
         // What lives in a record is under the room mutex from the start.
         if request.is_plain()
             && let Some(answer) = self.acquire_plain(request, hash, &terms, wait.is_some(), &guard)
@@ -109,95 +109,6 @@ impl<H: Host> Shard<H> {
             return answer;
         }
         self.acquire_contended(request, hash, &terms, wait, &guard)
-    }
-
-    /// What most calls come to, and nothing else: the key has a cell, it is free, and one CAS takes it. `None`: nothing has
-    /// happened, and `acquire` decides. Kept short, because it is inlined into every caller.
-    #[inline]
-    pub(crate) fn take_free(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        terms: &Terms,
-    ) -> Option<Answer<Grant>> {
-        let guard = reclaim::pin();
-        let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
-        let fence = self.bounds.next_after(word.fence());
-        if !word.is_plain_free() || !self.may_issue(fence) || !cell.try_grant(word, fence, terms) {
-            return None;
-        }
-        self.mind_ceiling(fence);
-        let until = self.watch(cell, slot, terms);
-        let count = 1;
-        Some(Answer {
-            outcome: Grant {
-                fence,
-                until,
-                count,
-            },
-            slot,
-        })
-    }
-
-    /// The same for a release: the key is held by the caller alone, under this fence, nobody waits, and one CAS frees it.
-    /// Returns the cell and for how long it was held. `None`: nothing has happened, and `release` decides.
-    #[inline]
-    pub(crate) fn give_back(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        fence: Fence,
-        owner: SessionId,
-        now: Tick,
-    ) -> Option<Answer<u64>> {
-        let guard = reclaim::pin();
-        let (cell, Found { slot, word }) = self.table.find_cell(key, hash, &guard)?;
-        let outcome = self.free_own((cell, slot), word, fence, owner, now)?;
-        Some(Answer { outcome, slot })
-    }
-
-    /// The same for a grant whose cell the caller remembers: no hash, no index, no guard.
-    ///
-    /// The cell may have passed to another key since, but not with this word in it: a slot's word never takes a value twice,
-    /// and whoever holds a cell keeps it from being evicted. So the key that is compared here is that of the grant under
-    /// `fence`, or the CAS fails.
-    #[inline]
-    pub(crate) fn give_back_cell(
-        &self,
-        slot: u32,
-        key: Key<'_>,
-        fence: Fence,
-        owner: SessionId,
-        now: Tick,
-    ) -> Option<u64> {
-        if fault::injected(Fault::RememberedCellTrusted) {
-            let cell = self.table.cell(slot);
-            cell.set_word(Word::free(cell.word().fence()));
-            return Some(0);
-        }
-        let (cell, Found { word, .. }) = self.table.compare(slot, key)?;
-        self.free_own((cell, slot), word, fence, owner, now)
-    }
-
-    /// Frees a cell that the caller holds under this fence, if nobody waits. Returns for how long it was held.
-    #[inline]
-    fn free_own(
-        &self,
-        (cell, slot): (&Cell, u32),
-        word: Word,
-        fence: Fence,
-        owner: SessionId,
-        now: Tick,
-    ) -> Option<u64> {
-        if word != Word::held(fence) {
-            return None;
-        }
-        let seen = cell.seen(word)?;
-        if seen.owner != owner || seen.lease.has_ended(now) || !cell.try_free(word) {
-            return None;
-        }
-        self.forget_in_time(cell, slot, seen.lease, now);
-        Some(held_ms(seen.since_low32, now))
     }
 
     /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.
@@ -299,7 +210,7 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Renewal {
         let guard = reclaim::pin();
-        let terms = self.terms(owner, span, now);
+        let terms = Terms::new(owner, span, now);
         if span == Span::Forever {
             return self.renew_contended(key, hash, fence, &terms, &guard);
         }
@@ -443,22 +354,6 @@ impl<H: Host> Shard<H> {
     #[inline]
     pub(crate) fn may_issue(&self, fence: Fence) -> bool {
         fence <= self.bounds.ceiling() || fault::injected(Fault::CeilingUnchecked)
-    }
-
-    #[inline]
-    pub(crate) fn terms(&self, owner: SessionId, span: Span, now: Tick) -> Terms {
-        let (kind, deadline) = match span {
-            Span::Ms(ttl_ms) => (Kind::Timed, now.plus_ms(ttl_ms)),
-            Span::Session => (Kind::Session, now),
-            Span::Forever => (Kind::Timed, Tick::NEVER),
-        };
-        Terms {
-            owner,
-            kind,
-            deadline,
-            now,
-            since_low32: now.low32(),
-        }
     }
 
     /// Says so when fences run low.

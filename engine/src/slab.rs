@@ -4,9 +4,10 @@
 //!
 //! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
 
-use crate::arena::{Arena, PIECE_BITS, Place, piece_count};
+use crate::arena::{Arena, PIECE_SLOTS, Piece, piece_count};
 use crate::fault::{self, Fault};
 use crate::hint::prefetch;
+use crate::pieces::Pieces;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ pub(crate) trait Slot: Sized {
     /// Holds the next free slot's number while this one is free. Not touched by the slab otherwise.
     fn free_link(&self) -> &AtomicU32;
 
-    /// So many zeroed slots.
-    fn zeroed_chunk(slot_count: usize) -> Box<[Self]>;
+    /// So many pieces of zeroed slots.
+    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]>;
 }
 
 /// No slot. Slot numbers start at 1 so that zeroed links mean nothing is linked.
@@ -26,9 +27,7 @@ pub(crate) const NONE: u32 = 0;
 pub(crate) const SLOT_MAX: u32 = (1 << 24) - 1;
 
 pub(crate) struct Slab<T> {
-    arena: Arc<Arena<T>>,
-    /// Where the slots are, a piece at a time.
-    places: Box<[Place]>,
+    pieces: Pieces<T>,
     /// `version:32 | slot:32`.
     free: AtomicU64,
     /// Slots below this have been handed out at least once.
@@ -42,10 +41,7 @@ impl<T: Slot> Slab<T> {
     pub(crate) fn new(slot_max: u32, arena: Arc<Arena<T>>) -> Self {
         let slot_max = slot_max.min(SLOT_MAX);
         Slab {
-            arena,
-            places: (0..piece_count(slot_max))
-                .map(|_| Place::nowhere())
-                .collect(),
+            pieces: Pieces::new(piece_count(slot_max), arena),
             free: AtomicU64::new(0),
             fresh: AtomicU32::new(0),
             live: AtomicU32::new(0),
@@ -63,7 +59,7 @@ impl<T: Slot> Slab<T> {
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> &T {
         let (piece, offset) = locate(slot);
-        self.arena.get(&self.places[piece], offset)
+        &self.pieces.get(piece)[offset]
     }
 
     /// A slot nobody uses: one that was freed, else a fresh one. `None` at the slab's limit.
@@ -140,7 +136,7 @@ impl<T: Slot> Slab<T> {
             let slot = last + 1;
             let (piece, offset) = locate(slot);
             if offset == 0 {
-                self.arena.provide(&self.places[piece]);
+                self.pieces.provide(piece);
             }
             match self
                 .fresh
@@ -164,9 +160,8 @@ fn next_head(head: u64, slot: u32) -> u64 {
 fn locate(slot: u32) -> (usize, usize) {
     debug_assert!(slot != NONE, "slot numbers start at 1");
     // Slot 0 would be in a piece that no slab has.
-    let position = slot.wrapping_sub(1);
-    let offset = position & ((1 << PIECE_BITS) - 1);
-    ((position >> PIECE_BITS) as usize, offset as usize)
+    let position = slot.wrapping_sub(1) as usize;
+    (position / PIECE_SLOTS, position % PIECE_SLOTS)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -182,8 +177,8 @@ mod tests {
         fn free_link(&self) -> &AtomicU32 {
             &self.link
         }
-        fn zeroed_chunk(slot_count: usize) -> Box<[Self]> {
-            bytemuck::zeroed_slice_box(slot_count)
+        fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
+            bytemuck::zeroed_slice_box(piece_count)
         }
     }
 

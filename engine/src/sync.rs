@@ -2,7 +2,7 @@
 //! `--cfg loom` turns every atomic and every mutex into one whose interleavings the model checker explores.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex;

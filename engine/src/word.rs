@@ -9,6 +9,7 @@ use crate::tick::Tick;
 /// bits            | meaning                                | ways out
 /// ----------------|----------------------------------------|---------------------------------------------------------
 /// (none)          | FREE(f): f was the last fence          | anyone: CAS to HELD(f+1). The home core: CAS to DEAD(f)
+/// NOTED alone     | UNBORN(f): never granted as this key's | as FREE, for whoever found it in the index
 /// HELD            | held exclusively under fence f         | its owner or expiry: CAS to FREE(f)
 /// + QUEUED        | waiters stand in line, or a slow path  | only under the shard's room mutex
 ///                 | is at work                             |
@@ -41,6 +42,10 @@ impl Word {
         Word(fence.get() << FENCE_SHIFT | HELD)
     }
 
+    pub(crate) const fn unborn(fence: Fence) -> Word {
+        Word(fence.get() << FENCE_SHIFT | NOTED)
+    }
+
     pub(crate) const fn dead(fence: Fence) -> Word {
         Word(fence.get() << FENCE_SHIFT | RICH)
     }
@@ -71,7 +76,7 @@ impl Word {
 
     /// Its grant has a short note (`noted.rs`).
     pub(crate) const fn is_noted(self) -> bool {
-        self.0 & NOTED != 0
+        self.0 & (NOTED | HELD) == NOTED | HELD
     }
 
     /// Whether it tells of the same hold, whoever has come to stand in line meanwhile.
@@ -86,6 +91,12 @@ impl Word {
     /// Free, and nobody is in line.
     pub(crate) const fn is_plain_free(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == 0
+    }
+
+    /// Free, and not granted yet since its cell was prepared for the key it has. Whoever makes the first grant has come by the
+    /// index: so the cell of any other word is in it, and that of this one need not be.
+    pub(crate) const fn is_unborn(self) -> bool {
+        self.0 & (HELD | QUEUED | RICH | NOTED) == NOTED
     }
 
     /// Held exclusively, nobody in line, no record: what the fast paths work on.
@@ -181,6 +192,12 @@ impl Lease {
 
     pub(crate) fn deadline(self) -> Tick {
         Tick::from_bits(self.0 >> TAG_BITS & DEADLINE_MASK)
+    }
+
+    /// Whether it is a timed one, and tagged so.
+    pub(crate) const fn is_timed_as(self, tag: u64) -> bool {
+        // Of a timed one the bits of its kind are zero.
+        self.0 & !(DEADLINE_MASK << TAG_BITS) == tag & TAG_MASK
     }
 
     pub(crate) const fn is_tagged(self, tag: u64) -> bool {

@@ -1,4 +1,4 @@
-//! Releases that go straight to the cell which the seat remembers, against all that can become of a cell.
+//! Takers and givers who go straight to the cell that their seat remembers, against all that can become of a cell.
 
 use engine::Fault;
 use loom::thread;
@@ -48,4 +48,38 @@ fn a_remembered_cell_is_freed_for_its_own_grant_only() {
 #[should_panic(expected = "a stranger's lock was freed")]
 fn a_remembered_cell_that_is_trusted_is_caught() {
     check_broken(Fault::RememberedCellTrusted, release_against_reuse);
+}
+
+/// A key has been forgotten, and its cell lies ready for the next one. Two ask for the same key again: one prepares that cell,
+/// the other a second one, and whoever is late gives its cell back. A third remembers the first cell from before.
+fn take_against_preparation() {
+    let world = World::new();
+    let (mut old, mut a, mut b) = (world.client(), world.client(), world.client());
+    let fence = old.lock(KEY, 10, at(0));
+    world.advance(at(0));
+    assert!(is_released(old.release(KEY, fence, at(0))));
+    world.advance(at(LATE_MS));
+    assert_eq!(world.engine().keys(), 0, "it is not forgotten");
+
+    let other = thread::spawn(move || a.try_lock(KEY, 10, at(LATE_MS)));
+    let granted = [
+        b.try_lock(KEY, 10, at(LATE_MS)),
+        old.try_lock(KEY, 10, at(LATE_MS)),
+        other.join().unwrap(),
+    ];
+
+    let holders = granted.iter().flatten().count();
+    assert_eq!(holders, 1, "one holder expected: {granted:?}");
+    assert_eq!(world.engine().keys(), 1);
+}
+
+#[test]
+fn a_remembered_cell_is_taken_only_where_others_find_it() {
+    check(take_against_preparation);
+}
+
+#[test]
+#[should_panic(expected = "one holder expected")]
+fn a_remembered_cell_that_nobody_else_finds_is_caught() {
+    check_broken(Fault::UnbornCellTaken, take_against_preparation);
 }

@@ -52,7 +52,7 @@ impl Default for Settings {
             shared_holders_max: 10_000,
             bytes_max: 4 << 30,
             idle_ms: 10_000,
-            pauses_before_refusal: if cfg!(loom) { 0 } else { 128 },
+            pauses_before_refusal: if cfg!(loom) { 0 } else { 256 },
             floor: Fence::ZERO,
             ceiling: Fence::MAX,
             hash_seed: None,

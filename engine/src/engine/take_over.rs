@@ -38,7 +38,7 @@ impl<H: Host> Engine<H> {
         }
         let (number, hash) = self.locate(request.key);
         let shard = self.shard(number);
-        let terms = shard.terms(seat.session(), request.span, now);
+        let terms = Terms::new(seat.session(), request.span, now);
         let answer = shard.take_over(request, hash, &terms, from, &shard.pin());
         if let Some(Outcome::Granted(grant)) = &answer.outcome {
             let cell = CellRef::new(number, answer.slot);

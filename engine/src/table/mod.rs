@@ -337,7 +337,7 @@ impl Table {
     }
 
     /// Whether the cell has this key, and the word it had before its key was compared.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn compare(&self, slot: u32, key: Key<'_>) -> Option<(&Cell, Found)> {
         let cell = self.cell(slot);
         let word = cell.word();
