@@ -10,8 +10,9 @@
 //! Whoever is the first to touch memory waits until the kernel has it ready: milliseconds for a huge page whose memory the
 //! host has to find first. So there is a stock: somebody who may wait (`stock_up`) touches it ahead of those who may not.
 
+use crate::chunk::Chunk;
 use crate::fault::{self, Fault};
-use crate::hint::{self, Ends, PAGE_BYTES};
+use crate::hint::PAGE_BYTES;
 use crate::slab::{NONE, Slot};
 use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering, Queue, made};
 
@@ -20,8 +21,6 @@ const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 pub(crate) const PIECE_SLOTS: usize = 1 << PIECE_BITS;
 
 pub(crate) type Piece<T> = [T; PIECE_SLOTS];
-
-type Chunk<T> = Box<[Piece<T>]>;
 
 /// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
 /// before it until they are that large. The larger they are, the less is lost where a chunk ends inside a huge page.
@@ -32,7 +31,7 @@ const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// does nothing but insert.
 const STOCK_PIECES_MAX: u32 = 64;
 
-pub(crate) struct Arena<T> {
+pub(crate) struct Arena<T: 'static> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
     /// One more than can be in use: while one is being made ready for the stock, nobody has to wait for it.
     piece_count: u32,
@@ -139,9 +138,7 @@ impl<T: Slot> Arena<T> {
         let chunk = &self.chunks[chunk_index];
         if made(chunk).is_none() {
             // Not by `get_or_init`, where whoever needs it now would wait for us. If somebody was faster, there is one.
-            if let Err(unneeded) = chunk.set(make_chunk(chunk_index)) {
-                hint::ask_for_small(&unneeded, Ends::Excluded);
-            }
+            let _ = chunk.set(make_chunk(chunk_index));
         }
         let slots = &made(chunk).expect("somebody has made it")[piece_index];
         let slots_per_page = (PAGE_BYTES / size_of::<T>()).max(1);
@@ -171,9 +168,7 @@ fn position(piece: u32) -> (usize, usize) {
 
 fn make_chunk<T: Slot>(chunk_index: usize) -> Chunk<T> {
     let bits = (FIRST_CHUNK_BITS + chunk_index as u32).min(LARGEST_CHUNK_BITS);
-    let chunk = T::zeroed_pieces(1 << bits);
-    hint::ask_for_huge(&chunk, Ends::Excluded);
-    chunk
+    Chunk::new(1 << bits)
 }
 
 /// How many chunks so many pieces take.
@@ -198,9 +193,6 @@ mod tests {
     impl Slot for Thing {
         fn free_link(&self) -> &AtomicU32 {
             &self.link
-        }
-        fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-            bytemuck::zeroed_slice_box(piece_count)
         }
     }
 

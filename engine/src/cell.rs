@@ -14,7 +14,6 @@
 //! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
 //! cores ask for its attention, and `armed`, which they read.
 
-use crate::arena::Piece;
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::StoredKey;
@@ -53,14 +52,9 @@ impl Slot for Cell {
         &self.wheel_next
     }
 
-    #[cfg(not(loom))]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        bytemuck::zeroed_slice_box(piece_count)
-    }
-
     #[cfg(loom)]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        let zeroed = |_| Cell {
+    fn zeroed() -> Self {
+        Cell {
             word: AtomicU64::new(0),
             lease: AtomicU64::new(0),
             owner: AtomicU64::new(0),
@@ -70,10 +64,7 @@ impl Slot for Cell {
             inbox: AtomicU32::new(0),
             wheel_next: AtomicU32::new(0),
             wheel_prev: AtomicU32::new(0),
-        };
-        (0..piece_count)
-            .map(|_| std::array::from_fn(zeroed))
-            .collect()
+        }
     }
 }
 

@@ -28,26 +28,17 @@ pub(crate) fn prefetch<T>(place: &T) {
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// The size of a huge page where they are used.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// What to do about the huge pages at the two ends, which others use as well.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ends {
-    /// Leave them alone.
-    Excluded,
-    /// Ask for them too: the neighbours are mostly of the same kind. Some may be another's, up to a huge page to either side, and
-    /// are backed by huge pages then, or not any more; nothing else happens to them.
-    Included,
-}
-
-/// Asks the kernel for huge pages behind these slots. A wish: where there are none nothing changes.
-pub(crate) fn ask_for_huge<T>(slots: &[T], ends: Ends) {
-    advise(slots, ends, Advice::Huge);
+/// Asks the kernel for huge pages behind these slots. A wish: where there are none nothing changes. At the ends others may be on
+/// the same huge page. Their memory is then backed by it too, and nothing else happens to them.
+pub(crate) fn ask_for_huge<T>(slots: &[T]) {
+    advise(slots, Advice::Huge);
 }
 
 /// Takes the wish back, before the memory goes to somebody who does not expect to wait for it.
-pub(crate) fn ask_for_small<T>(slots: &[T], ends: Ends) {
-    advise(slots, ends, Advice::Small);
+pub(crate) fn ask_for_small<T>(slots: &[T]) {
+    advise(slots, Advice::Small);
 }
 
 #[derive(Clone, Copy)]
@@ -56,22 +47,11 @@ enum Advice {
     Small,
 }
 
-fn advise<T>(slots: &[T], ends: Ends, advice: Advice) {
+fn advise<T>(slots: &[T], advice: Advice) {
     let start = slots.as_ptr().addr();
     let end = start + size_of_val(slots);
-    let (first, last) = match ends {
-        Ends::Excluded => (
-            start.next_multiple_of(HUGE_PAGE_BYTES),
-            end & !(HUGE_PAGE_BYTES - 1),
-        ),
-        Ends::Included => (
-            start & !(HUGE_PAGE_BYTES - 1),
-            end.next_multiple_of(HUGE_PAGE_BYTES),
-        ),
-    };
-    if first < last {
-        tell_kernel(first, last - first, advice);
-    }
+    let first = start & !(HUGE_PAGE_BYTES - 1);
+    tell_kernel(first, end.next_multiple_of(HUGE_PAGE_BYTES) - first, advice);
 }
 
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]

@@ -4,7 +4,6 @@
 //! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
 //! invalid one, and the lock word tells it so.
 
-use crate::arena::Piece;
 use crate::slab::{NONE, Slab, Slot};
 use crate::sync::{AtomicU32, Ordering};
 use std::fmt;
@@ -96,21 +95,13 @@ impl Slot for KeyBlock {
         &self.free_link
     }
 
-    #[cfg(not(loom))]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        bytemuck::zeroed_slice_box(piece_count)
-    }
-
     #[cfg(loom)]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        let zeroed = |_| KeyBlock {
+    fn zeroed() -> Self {
+        KeyBlock {
             words: std::array::from_fn(|_| AtomicU32::new(0)),
             next: AtomicU32::new(0),
             free_link: AtomicU32::new(0),
-        };
-        (0..piece_count)
-            .map(|_| std::array::from_fn(zeroed))
-            .collect()
+        }
     }
 }
 

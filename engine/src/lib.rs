@@ -53,6 +53,7 @@
 
 mod arena;
 mod cell;
+mod chunk;
 mod contended;
 mod describe;
 mod ending;

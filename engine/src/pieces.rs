@@ -13,7 +13,7 @@ use crate::sync::{AtomicPtr, Mutex, Ordering};
 use std::ptr;
 use std::sync::Arc;
 
-pub(crate) struct Pieces<T> {
+pub(crate) struct Pieces<T: 'static> {
     /// Null where there is none yet. Every other pointer came from a reference into `arena`.
     places: Box<[AtomicPtr<Piece<T>>]>,
     /// Held by whoever gives a place its piece.

@@ -5,7 +5,6 @@
 //! not somebody has got round to freeing it. A keep-alive is a CAS on the same word, which is why it extends all of a
 //! session's locks at once: their leases only say "as long as the session".
 
-use crate::arena::Piece;
 use crate::fault::{self, Fault};
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
@@ -62,23 +61,15 @@ impl Slot for SessionCell {
         &self.free_link
     }
 
-    #[cfg(not(loom))]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        bytemuck::zeroed_slice_box(piece_count)
-    }
-
     #[cfg(loom)]
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-        let zeroed = |_| SessionCell {
+    fn zeroed() -> Self {
+        SessionCell {
             state: AtomicU64::new(0),
             free_link: AtomicU32::new(0),
             wheel_next: AtomicU32::new(0),
             wheel_prev: AtomicU32::new(0),
             padding: [0; 4],
-        };
-        (0..piece_count)
-            .map(|_| std::array::from_fn(zeroed))
-            .collect()
+        }
     }
 }
 

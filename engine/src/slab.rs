@@ -4,20 +4,29 @@
 //!
 //! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
 
-use crate::arena::{Arena, PIECE_SLOTS, Piece, piece_count};
+use crate::arena::{Arena, PIECE_SLOTS, piece_count};
 use crate::fault::{self, Fault};
 use crate::hint::prefetch;
 use crate::pieces::Pieces;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+#[cfg(not(loom))]
+use bytemuck::Zeroable;
 use std::sync::Arc;
 
+/// Under the models there is no such promise: an atomic of loom's is more than its value.
+#[cfg(loom)]
+pub(crate) trait Zeroable {}
+#[cfg(loom)]
+impl<T> Zeroable for T {}
+
 /// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
-pub(crate) trait Slot: Sized {
+pub(crate) trait Slot: Zeroable + Sized + 'static {
     /// Holds the next free slot's number while this one is free. Not touched by the slab otherwise.
     fn free_link(&self) -> &AtomicU32;
 
-    /// So many pieces of zeroed slots.
-    fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]>;
+    /// One that was never used.
+    #[cfg(loom)]
+    fn zeroed() -> Self;
 }
 
 /// No slot. Slot numbers start at 1 so that zeroed links mean nothing is linked.
@@ -26,7 +35,7 @@ pub(crate) const NONE: u32 = 0;
 /// Slot numbers fit in 24 bits: an index entry packs one beside its tag.
 pub(crate) const SLOT_MAX: u32 = (1 << 24) - 1;
 
-pub(crate) struct Slab<T> {
+pub(crate) struct Slab<T: 'static> {
     pieces: Pieces<T>,
     /// `version:32 | slot:32`.
     free: AtomicU64,
@@ -176,9 +185,6 @@ mod tests {
     impl Slot for Thing {
         fn free_link(&self) -> &AtomicU32 {
             &self.link
-        }
-        fn zeroed_pieces(piece_count: usize) -> Box<[Piece<Self>]> {
-            bytemuck::zeroed_slice_box(piece_count)
         }
     }
 

@@ -14,7 +14,7 @@
 //! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
 
 use crate::fault::{self, Fault};
-use crate::hint::{self, Ends, PAGE_BYTES};
+use crate::hint::{self, PAGE_BYTES};
 use crate::slab::SLOT_MAX;
 use crate::sync::{AtomicU32, Ordering};
 use crate::table::reclaim::IndexPointer;
@@ -91,7 +91,7 @@ pub(crate) struct Prober {
 impl Drop for Index {
     fn drop(&mut self) {
         if self.capacity() >= HUGE_CAPACITY_MIN {
-            hint::ask_for_small(&self.entries, Ends::Included);
+            hint::ask_for_small(&self.entries);
         }
     }
 }
@@ -143,7 +143,7 @@ impl Index {
         let entries: Box<[AtomicU32]> = (0..capacity).map(|_| AtomicU32::new(EMPTY)).collect();
         if capacity >= HUGE_CAPACITY_MIN {
             // Beside it are those of other shards.
-            hint::ask_for_huge(&entries, Ends::Included);
+            hint::ask_for_huge(&entries);
         }
         Index {
             entries,
