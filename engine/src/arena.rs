@@ -4,8 +4,8 @@
 //! used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is small too;
 //! pieces of different shards share their huge pages.
 //!
-//! Chunks come zeroed from the allocator and ask the kernel for huge pages. What nobody has touched costs no resident memory. The
-//! first chunks are small, for engines of a few keys.
+//! Chunks come zeroed (`chunk.rs`), the large ones on huge pages. What nobody has touched costs no resident memory. The first chunks
+//! are small, for engines of a few keys.
 //!
 //! Whoever is the first to touch memory waits until the kernel has it ready: milliseconds for a huge page whose memory the
 //! host has to find first. So there is a stock: somebody who may wait (`stock_up`) touches it ahead of those who may not.
@@ -23,7 +23,7 @@ pub(crate) const PIECE_SLOTS: usize = 1 << PIECE_BITS;
 pub(crate) type Piece<T> = [T; PIECE_SLOTS];
 
 /// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
-/// before it until they are that large. The larger they are, the less is lost where a chunk ends inside a huge page.
+/// before it until they are that large.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
 const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 

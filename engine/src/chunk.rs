@@ -61,6 +61,7 @@ mod mapping {
     use crate::hint::{self, HUGE_PAGE_BYTES};
     use bytemuck::Zeroable;
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::alloc::Layout;
     use std::ffi::c_void;
     use std::{ptr, slice};
 
@@ -84,7 +85,8 @@ mod mapping {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping, wherever the kernel has room: it replaces none.
             let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-            let base = base.unwrap_or_else(|error| panic!("no memory, {bytes} bytes: {error}"));
+            // Ends the process, as when the allocator has none: nobody could go on.
+            let base = base.unwrap_or_else(|_| std::alloc::handle_alloc_error(Layout::new::<T>()));
             let before = base.addr().next_multiple_of(HUGE_PAGE_BYTES) - base.addr();
             let first = base.wrapping_byte_add(before).cast::<T>();
             // SAFETY: aligned to a huge page, and behind it at least `needed` bytes of the mapping are left. They are zero, which is

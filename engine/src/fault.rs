@@ -29,6 +29,8 @@ pub enum Fault {
     RememberedCellTrusted,
     /// An acquire takes the cell that its seat remembers, whether or not anybody else would find it.
     UnbornCellTaken,
+    /// What an index entry led to is taken for found, though the entry may have been an old one.
+    OldEntryTrusted,
     /// Release and renewal accept any fence.
     FenceUnchecked,
     /// What was read of a note is taken for it, whatever has become of the grant.

@@ -22,7 +22,8 @@
 //! | file            | what                                                                                  |
 //! |-----------------|---------------------------------------------------------------------------------------|
 //! | `engine.rs`     | the engine: which shard, which seat; `engine/`: settings, sessions, lists, numbers    |
-//! | `shard.rs`      | the verbs, as most calls take them: a find and a CAS                                  |
+//! | `engine/short_way.rs` | what most calls come to: a cell, found next door or in the index, and a CAS       |
+//! | `shard.rs`      | the verbs, as far as a CAS can decide                                                 |
 //! | `contended.rs`  | the verbs under a shard's room mutex: queues, shared and reentrant locks               |
 //! | `settle.rs`     | bringing a contended key up to date: hand-off; `describe.rs`: who holds it             |
 //! | `restore.rs`    | locks that outlive a restart: restored, or claimed by their holders                    |
@@ -30,7 +31,8 @@
 //! | `ending.rs`     | how a lease ends without its owner's doing, by time or with its session                |
 //! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
 //! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
-//! | `slab.rs`       | slots that never move; `arena.rs`: the memory that the slabs of all shards share        |
+//! | `slab.rs`       | slots that never move; `pieces.rs`: where they are                                     |
+//! | `arena.rs`      | the memory that the slabs of all shards share; `chunk.rs`: where it comes from         |
 //! | `hint.rs`       | prefetches, and huge pages for that memory and the indexes                              |
 //! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
 //! | `noted.rs`      | a short note beside a plain grant, without the room                                   |
@@ -46,7 +48,8 @@
 //!   holder of the room mutex touches queues and records.
 //! - Nothing here but `Engine::stock_up` waits; nothing reads a clock or touches a file. Time comes in as `now`, durability as a
 //!   ceiling of fences.
-//! - `unsafe` is in `table/reclaim.rs`, and in `hint.rs` around hints that change nothing a program can see.
+//! - `unsafe` is in three places that something depends on: `table/reclaim.rs` (an outgrown index is freed), `pieces.rs` (a slot is found
+//!   by address) and `chunk.rs` (memory from the kernel); and in `hint.rs` around hints that change nothing a program can see.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]

@@ -82,7 +82,8 @@ pub struct Ticket {
     pub(crate) generation: u32,
 }
 
-/// One thread's share of a session: what it took through this thread. See the module.
+/// One thread's share of a session: what it took through this thread. For use with the engine that opened the session and no other. See
+/// the module.
 pub struct Seat {
     session: SessionId,
     /// The cell that was taken or given back last.

@@ -1,5 +1,6 @@
-//! One shard: the file where table, room, wheel and fences meet. Here are the verbs as most calls take them, a find and a
-//! CAS; what happens under the room mutex is in `contended.rs`, what the home core does in `home.rs`.
+//! One shard: the file where table, room, wheel and fences meet. Here are the verbs as far as a CAS can decide them; the short way
+//! that most calls take is in `engine/short_way.rs`, what happens under the room mutex in `contended.rs`, what the home core does in
+//! `home.rs`.
 //!
 //! Who may touch what. Any core may change a plain lock word by CAS. Only the holder of the room mutex changes a word that
 //! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and

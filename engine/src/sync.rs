@@ -165,8 +165,7 @@ mod modelled {
         }
     }
 
-    /// std's, with the making of the value where loom can see it. `get` shows loom nothing, so that what we say elsewhere
-    /// is put to the test: whoever gets here has learnt a slot's number from somebody who knew that its segment was made.
+    /// std's, with the making of the value where loom can see it.
     pub(crate) struct OnceLock<T> {
         value: std::sync::OnceLock<T>,
         making: Mutex<()>,

@@ -15,7 +15,7 @@ use crate::tick::Tick;
 ///                 | is at work                             |
 /// + RICH          | the holders are in a record            | only under the shard's room mutex
 /// + NOTED         | held exclusively, with a short note    | as without it; the note is dropped afterwards
-/// RICH alone      | DEAD(f): evicted, the slot is unused   | whoever reuses the slot: to FREE of a higher fence
+/// RICH alone      | DEAD(f): evicted, the slot is unused   | whoever reuses the slot: to UNBORN of a higher fence
 /// ```
 ///
 /// A slot's word never takes the same value twice while anybody could still compare against it: fences rise with every
@@ -93,8 +93,8 @@ impl Word {
         self.0 & (HELD | QUEUED | RICH) == 0
     }
 
-    /// Free, and not granted yet since its cell was prepared for the key it has. Whoever makes the first grant has come by the
-    /// index: so the cell of any other word is in it, and that of this one need not be.
+    /// Free, and not granted yet since its cell was prepared for the key it has. Whoever makes the first grant has made sure that the
+    /// cell is in the index: so a cell that is held, or free after having been held, is in it, and one with this word need not be.
     pub(crate) const fn is_unborn(self) -> bool {
         self.0 & (HELD | QUEUED | RICH | NOTED) == NOTED
     }

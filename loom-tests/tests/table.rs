@@ -280,3 +280,41 @@ fn a_key_is_not_looked_for_in_an_index_that_was_left() {
 fn a_floor_raised_too_late_for_the_old_index_is_caught() {
     check_broken(Fault::FloorAfterEviction, stale_inserter_against_growth);
 }
+
+/// Its place in the index is the one behind that of `KEY`, or the same.
+const NEIGHBOUR: &str = "x";
+
+/// Somebody has read an index entry and not yet the cell. Meanwhile the key is forgotten, and its cell is prepared for the same
+/// key again by somebody who then has to look for another place in the index.
+fn old_entry_against_preparation() {
+    let world = World::new();
+    idle_key(&world, KEY);
+    let (mut a, mut b) = (world.client(), world.client());
+
+    let home = thread::spawn({
+        let world = world.clone();
+        move || {
+            world.advance(at(LATE_MS));
+            b.try_lock(KEY, 10, at(LATE_MS))
+        }
+    });
+    let one = a.try_lock(KEY, 10, at(LATE_MS));
+    a.lock(NEIGHBOUR, 10, at(LATE_MS));
+    let two = home.join().unwrap();
+
+    assert!(
+        one.is_some() != two.is_some(),
+        "one holder expected: {one:?} and {two:?}"
+    );
+}
+
+#[test]
+fn a_cell_is_found_only_where_the_index_leads_now() {
+    check(old_entry_against_preparation);
+}
+
+#[test]
+#[should_panic(expected = "one holder expected")]
+fn an_old_index_entry_that_is_trusted_is_caught() {
+    check_broken(Fault::OldEntryTrusted, old_entry_against_preparation);
+}

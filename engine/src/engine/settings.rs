@@ -25,7 +25,7 @@ pub struct Settings {
     pub bytes_max: u64,
     /// How long a free key is remembered after its last lease would have ended.
     pub idle_ms: u64,
-    /// How many spin-loop hints (ten nanoseconds or so each) a caller that will not wait spends before it looks a second
+    /// How many spin-loop hints (ten to thirty nanoseconds each) a caller that will not wait spends before it looks a second
     /// time at a lock that was granted within the present millisecond, and is refused if it still is. For threads that try
     /// again and again this makes a hot key several times faster. Zero, for a caller whose thread also serves the
     /// holder: refuse at once.

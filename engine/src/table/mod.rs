@@ -156,7 +156,7 @@ impl Table {
         guard: &Guard,
     ) -> Option<(&Cell, Found)> {
         let index = self.current(guard);
-        match index.search(hash, |slot| self.compare(slot, key)) {
+        match index.search(hash, |slot| self.compare_found(slot, key, hash, guard)) {
             Search::Found(found) => Some(found),
             Search::Absent => None,
             Search::Moved => self.find_beyond(index, key, hash, guard),
@@ -188,7 +188,7 @@ impl Table {
     ) -> Option<(&Cell, Found)> {
         let mut index = index.next.load(guard)?;
         loop {
-            match index.search(hash, |slot| self.compare(slot, key)) {
+            match index.search(hash, |slot| self.compare_found(slot, key, hash, guard)) {
                 Search::Found(found) => return Some(found),
                 Search::Absent => return None,
                 Search::Moved => index = index.next.load(guard)?,
@@ -232,7 +232,8 @@ impl Table {
             loop {
                 match index.probe(&mut prober) {
                     Probe::Candidate(other) => {
-                        if let Some((_, found)) = self.compare(other, key) {
+                        let found = self.compare_found(other, key, hash, guard);
+                        if let Some((_, found)) = found {
                             self.discard(slot);
                             return Ok((found, false));
                         }
@@ -318,8 +319,9 @@ impl Table {
         let last = self.last_slot();
         for slot in (first.max(1)..=last).take(scan_max as usize) {
             let word = self.cell(slot).word();
-            // A slot in preparation has no readable key yet; it is in no index either, or its key is complete.
-            if word.is_dead() || word == Word::from_bits(0) {
+            // A slot in preparation may be given back and become another key's under our eyes; whoever holds something has been granted
+            // it. A cell that has been granted is in the index, and stays there as long as we hold evictions off.
+            if word.is_dead() || word.is_unborn() || word == Word::from_bits(0) {
                 continue;
             }
             if !visit(Found { slot, word }, self.key_of(slot).key()) {
@@ -343,6 +345,44 @@ impl Table {
         let word = cell.word();
         (!word.is_dead() && cell.key.equals(key, &self.blocks))
             .then_some((cell, Found { slot, word }))
+    }
+
+    /// The same for a slot that an index entry led to.
+    ///
+    /// The entry may be an old one: between reading it and reading the word, the cell may have been evicted, and somebody may be
+    /// preparing it for this very key again. Then it is unborn, and in no index yet. So whoever finds an unborn cell looks a second
+    /// time, and from the beginning: the evictor has taken its entries out of all indexes that can be reached by now, and
+    /// what is found there was put there since.
+    #[inline(always)]
+    fn compare_found(
+        &self,
+        slot: u32,
+        key: Key<'_>,
+        hash: u64,
+        guard: &Guard,
+    ) -> Option<(&Cell, Found)> {
+        let (cell, found) = self.compare(slot, key)?;
+        let is_in_index = !found.word.is_unborn() || self.leads_to(slot, hash, guard);
+        is_in_index.then_some((cell, found))
+    }
+
+    /// Whether whoever searches for this hash from now on comes upon this slot.
+    #[cold]
+    fn leads_to(&self, slot: u32, hash: u64, guard: &Guard) -> bool {
+        if fault::injected(Fault::OldEntryTrusted) {
+            return true;
+        }
+        let mut index = self.current(guard);
+        loop {
+            match index.search(hash, |other| (other == slot).then_some(())) {
+                Search::Found(()) => return true,
+                Search::Absent => return false,
+                Search::Moved => match index.next.load(guard) {
+                    Some(next) => index = next,
+                    None => return false,
+                },
+            }
+        }
     }
 
     /// Takes back a slot that was prepared and lost the race.

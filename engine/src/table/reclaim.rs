@@ -1,5 +1,5 @@
 //! Freeing an index that readers may still be probing: crossbeam's epochs, or, under loom, nothing before the table goes.
-//! The only unsafe code of the engine that anything depends on is here.
+//! One of the three places with unsafe code that something depends on; the others are `pieces.rs` and `chunk.rs`.
 
 #![expect(
     unsafe_code,
