@@ -307,8 +307,8 @@ impl Table {
         self.cell(slot).key.read(&self.blocks)
     }
 
-    /// Calls `visit` for up to `scan_max` cells from `first` on, with evictions held off, until it says stop. Returns
-    /// the slot to go on from, `None` at the end.
+    /// Looks at up to `scan_max` cells from `first` on, with evictions held off, and calls `visit` for those that have ever been
+    /// granted, until it says stop. Returns the slot to go on from, `None` at the end.
     pub(crate) fn scan(
         &self,
         first: u32,
