@@ -414,7 +414,11 @@ fn a_stop_answers_those_who_wait_and_closes_without_a_word_to_the_others() {
     let mut waits = Redis::connect(&server);
     waits.send(&["LOCK.ACQUIRE", "k", "patient", "60000", "WAIT", "60000"]);
     let mut pops = Redis::connect(&server);
-    pops.send(&["BLPOP", "list", "0"]);
+    // Two commands in one write, so that the answer to the first says that both have been read. What a server has not read when it
+    // closes is answered by a reset.
+    let both = b"PING\r\nBLPOP list 0\r\n";
+    pops.stream.get_mut().write_all(both).unwrap();
+    assert_eq!(pops.read(), "PONG");
     let mut observer = Peer::connect(server.local_addr(), "observer");
     until("it stands in line", || observer.queue_length("k") == 1);
     server.shutdown();
