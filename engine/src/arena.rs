@@ -182,19 +182,8 @@ fn chunk_count(piece_count: u32) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::AtomicU32;
+    use crate::slab::Thing;
     use std::collections::HashSet;
-
-    #[derive(bytemuck::Zeroable)]
-    struct Thing {
-        link: AtomicU32,
-    }
-
-    impl Slot for Thing {
-        fn free_link(&self) -> &AtomicU32 {
-            &self.link
-        }
-    }
 
     #[test]
     fn every_piece_is_handed_out_once() {

@@ -122,18 +122,8 @@ mod mapping {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::sync::{AtomicU32, Ordering};
-
-    #[derive(bytemuck::Zeroable)]
-    struct Thing {
-        link: AtomicU32,
-    }
-
-    impl Slot for Thing {
-        fn free_link(&self) -> &AtomicU32 {
-            &self.link
-        }
-    }
+    use crate::slab::Thing;
+    use crate::sync::Ordering;
 
     #[test]
     fn small_and_large_chunks_are_zeroed_and_all_there() {

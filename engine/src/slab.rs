@@ -173,20 +173,23 @@ fn locate(slot: u32) -> (usize, usize) {
     (position / PIECE_SLOTS, position % PIECE_SLOTS)
 }
 
+/// The smallest slot there can be, for tests of what slots stand in.
+#[cfg(all(test, not(loom)))]
+#[derive(Zeroable)]
+pub(crate) struct Thing {
+    pub(crate) link: AtomicU32,
+}
+
+#[cfg(all(test, not(loom)))]
+impl Slot for Thing {
+    fn free_link(&self) -> &AtomicU32 {
+        &self.link
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[derive(bytemuck::Zeroable)]
-    struct Thing {
-        link: AtomicU32,
-    }
-
-    impl Slot for Thing {
-        fn free_link(&self) -> &AtomicU32 {
-            &self.link
-        }
-    }
 
     #[test]
     fn every_slot_number_has_its_own_place() {
