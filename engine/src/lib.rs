@@ -3,7 +3,7 @@
 //!
 //! A session asks for a key and a lease and gets a [`Grant`] that carries a [`Fence`]: a number larger than that of every
 //! earlier grant of the same key, for ever. Locks expire, are handed on in order of arrival, can be shared or reentrant, and
-//! cost about seventy bytes each while they are held.
+//! cost about eighty bytes each while they are held.
 //!
 //! ```
 //! use engine::{Acquire, Alone, Engine, Key, Outcome, Release, Seat, Settings, Tick};
