@@ -204,6 +204,9 @@ settings! {
         /// After a stop without notice and with durability "fence": wait until all leases from before have ended, so that
         /// their holders can claim them. Off, locks are granted at once, and only resources that check fences are safe.
         grace: bool = true, ON_OFF;
+        /// The longest grace period that a crash may cost with durability "fence". Leases and sessions longer than this are
+        /// written down one by one, and their replies wait for the disk; shorter ones are not, and the grace period covers them.
+        grace_max: Duration = Duration::from_secs(30), TIME, in Duration::from_secs(1)..=DAY;
     }
     "Threads" {
         /// I/O threads. 0 is one per core.

@@ -6,7 +6,7 @@ use crate::audit::Audit;
 use crate::metrics::Durations;
 use crate::redis::Message;
 use crate::registry::Registry;
-use crate::storage::Alarm;
+use crate::storage::{Alarm, LongLeases};
 use crossbeam_utils::CachePadded;
 use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, Tick};
 use protocol::{Lease, LostReason};
@@ -131,6 +131,8 @@ pub(crate) struct Switchboard {
     pub(crate) audit: Option<Arc<Audit>>,
     /// `None` without a log: then fences never run low.
     alarm: Option<Arc<Alarm>>,
+    /// Leases that are written down one by one. `None` without a log.
+    long: Option<Arc<LongLeases>>,
 }
 
 /// Locks lost, by reason. Counted here because no core asked for them.
@@ -149,6 +151,7 @@ impl Switchboard {
         posts: Arc<[Post]>,
         audit: Option<Arc<Audit>>,
         alarm: Option<Arc<Alarm>>,
+        long: Option<Arc<LongLeases>>,
     ) -> Self {
         Switchboard {
             posts,
@@ -156,6 +159,7 @@ impl Switchboard {
             losses: CachePadded::default(),
             audit,
             alarm,
+            long,
         }
     }
 
@@ -202,6 +206,18 @@ impl Host for Switchboard {
             Lost::Forced => (&self.losses.forced, LostReason::FORCED),
             Lost::Superseded => (&self.losses.superseded, LostReason::SUPERSEDED),
         };
+        // The ends of leases and sessions are in the log already. A core that takes a lock away by
+        // force writes that down itself, and asks for that whether it is a long one.
+        if let Some(long) = &self.long {
+            let (key, fence) = (loss.key.bytes(), loss.fence.get());
+            match loss.why {
+                Lost::Expired | Lost::SessionEnded => {
+                    long.remove(key, fence);
+                }
+                Lost::Superseded => long.supersede(key, fence),
+                Lost::Forced => {}
+            }
+        }
         counter.fetch_add(1, Ordering::Relaxed);
         self.losses.held.record_shared(loss.held_ms);
         let session = self.registry.find(loss.owner);

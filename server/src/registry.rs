@@ -52,6 +52,9 @@ pub(crate) struct Session {
     is_ending: AtomicBool,
     /// Some lock lives, or has lived, as long as this session.
     is_bound: AtomicBool,
+    /// It has, or has had, a lease that is written down by itself although short ones are not. Then its
+    /// signs of life are written down, too.
+    is_logged: AtomicBool,
     /// The highest id that came again.
     repeated_through: AtomicU64,
     links: Mutex<Links>,
@@ -235,6 +238,7 @@ impl Session {
             kept_ms: AtomicU64::new(now.as_ms()),
             is_ending: AtomicBool::new(false),
             is_bound: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
             repeated_through: AtomicU64::new(0),
             links: Mutex::default(),
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
@@ -245,6 +249,14 @@ impl Session {
 
     pub(crate) fn mark_bound(&self) {
         self.is_bound.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mark_logged(&self) {
+        self.is_logged.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_logged(&self) -> bool {
+        self.is_logged.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_bound(&self) -> bool {

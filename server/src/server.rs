@@ -17,7 +17,7 @@ use crate::secret::SessionKeys;
 use crate::shared::Shared;
 use crate::start_error::StartError;
 use crate::stock::Stocker;
-use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
+use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored, Upkeep};
 use crate::wal::Disk;
 use engine::{Engine, Fence, Seat, SessionId, Settings};
 use hashbrown::HashMap;
@@ -44,6 +44,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     http: Option<Http>,
     keeper: Option<Keeper>,
+    upkeep: Option<Upkeep>,
     stocker: Option<Stocker>,
     audit: Option<audit::Writer>,
     /// The log has been closed, or there is none.
@@ -165,7 +166,7 @@ impl Server {
                 })?;
         }
         let clock = Clock::start();
-        let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor())
+        let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor(), clock)
             .map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
             Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
@@ -186,16 +187,17 @@ impl Server {
             let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
             let until = (!opening.grace.is_zero()).then_some(until);
             std::mem::swap(&mut keys, &mut opening.keys);
-            let (opened, recovered, now_unix_ms) = opening
-                .start(posts.clone(), settings.shards, clock)
+            recovery = Recovery::new(until, opening.horizon());
+            let (opened, recovered) = opening
+                .start(posts.clone(), settings.shards)
                 .map_err(StartError::Storage)?;
-            recovery = Recovery::new(until, recovered.horizon_unix_ms);
             storage = Some(Arc::new(opened));
             alarm = Some(Arc::new(Alarm::new(settings.shards)));
-            found = Some((recovered, now_unix_ms));
+            found = Some(recovered);
         }
         let audit_events = audit.as_ref().map(audit::Writer::audit);
-        let switchboard = Switchboard::new(posts, audit_events, alarm.clone());
+        let long = storage.as_ref().map(|storage| storage.long.clone());
+        let switchboard = Switchboard::new(posts, audit_events, alarm.clone(), long);
         let shared = Arc::new(Shared {
             engine: Engine::new(settings, switchboard),
             clock,
@@ -213,9 +215,8 @@ impl Server {
             config,
         });
         let mut restored = Restored::default();
-        if let Some((recovered, now_unix_ms)) = found {
-            restored =
-                storage::restore(&shared, &recovered, now_unix_ms).map_err(StartError::Restore)?;
+        if let (Some(recovered), Some(storage)) = (found, &shared.storage) {
+            restored = storage::restore(&shared, &recovered, storage)?;
             if !recovered.sessions.is_empty() {
                 tracing::info!(
                     sessions = restored.sessions,
@@ -243,6 +244,7 @@ impl Server {
             threads: Vec::new(),
             http: None,
             keeper: None,
+            upkeep: None,
             stocker: None,
             audit,
             is_closed: false,
@@ -250,6 +252,8 @@ impl Server {
         if let (Some(storage), Some(alarm)) = (&shared.storage, alarm) {
             let keeper = Keeper::start(shared.clone(), storage.clone(), alarm);
             server.keeper = Some(keeper.map_err(StartError::System)?);
+            let upkeep = Upkeep::start(shared.clone(), storage.clone());
+            server.upkeep = Some(upkeep.map_err(StartError::System)?);
         }
         let stocker = Stocker::start(shared.clone()).map_err(StartError::System)?;
         server.stocker = Some(stocker);
@@ -316,6 +320,7 @@ impl Server {
         // Until here it has told whoever asked that the server stops.
         self.http = None;
         self.keeper = None;
+        self.upkeep = None;
         self.stocker = None;
         // And now nobody is left who could do anything worth writing down.
         self.audit = None;

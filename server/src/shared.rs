@@ -10,7 +10,7 @@ use crate::redis::{self, Port};
 use crate::registry::{Registry, Session};
 use crate::secret::SessionKeys;
 use crate::storage::{Recovery, Storage};
-use crate::wal::{Record, Scope};
+use crate::wal::Record;
 use engine::{Engine, Limit, SessionId, Tick};
 use protocol::SessionSecret;
 use std::sync::atomic::AtomicUsize;
@@ -99,9 +99,8 @@ impl Shared {
         };
         let until = self.engine.keep_alive(session.id, u64::MAX, now);
         let until = until.unwrap_or(Tick::MAX);
-        if let Some(storage) = &self.storage
-            && storage.scope == Scope::Leases
-        {
+        if let Some(storage) = &self.storage {
+            session.mark_logged();
             storage.wal.append(&Record::SessionOpened {
                 session: session.public_id,
                 ttl_ms: session.ttl_ms,
@@ -112,6 +111,17 @@ impl Shared {
         let port = Port::new(session, self.engine.shard_count());
         assert!(self.redis.set(port).is_ok(), "a server opens its port once");
         Ok(())
+    }
+
+    /// How long nothing new could be granted if the server crashed at this moment and came back at
+    /// once.
+    pub(crate) fn crash_grace_ms(&self, now: Tick) -> u64 {
+        let of_this_life = self
+            .storage
+            .as_ref()
+            .map(|storage| storage.crash_grace_ms(now));
+        let of_those_before = self.recovery.remaining_ms(now);
+        of_this_life.unwrap_or(0).max(of_those_before.unwrap_or(0))
     }
 
     /// Ends a session now: its locks go to those who wait for them.

@@ -46,6 +46,11 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
             shared.audit().map_or(0, |audit| audit.dropped()),
         ),
     ];
+    if let Some(storage) = &shared.storage {
+        let grace_ms = shared.crash_grace_ms(shared.clock.now());
+        numbers.push(("crash_grace_seconds".to_owned(), grace_ms.div_ceil(1_000)));
+        numbers.push(("long_leases".to_owned(), storage.long.count() as u64));
+    }
     numbers.extend(
         totals
             .named()

@@ -183,7 +183,10 @@ fn clock_s(data: &Path, is_at_start: bool) -> Result<i64, String> {
         if let Entry::Record { record, .. } = entry {
             match record {
                 Record::Started { unix_ms, .. } if is_at_start => last_ms = *unix_ms,
-                Record::Clock { unix_ms } if !is_at_start => last_ms = *unix_ms,
+                Record::Clock {
+                    unix_ms,
+                    wall_unix_ms,
+                } if !is_at_start => last_ms = wall_unix_ms.unwrap_or(*unix_ms),
                 _ => {}
             }
         }

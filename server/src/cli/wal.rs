@@ -398,9 +398,11 @@ enum Said {
     },
     Horizon {
         unix_ms: u64,
+        lease_ms_max: Option<u32>,
     },
     Clock {
         unix_ms: u64,
+        wall_unix_ms: Option<u64>,
     },
     SessionOpened {
         session_id: u64,
@@ -422,6 +424,7 @@ enum Said {
         session_id: u64,
         is_shared: bool,
         is_session_bound: bool,
+        is_long: bool,
         count: u32,
         since_unix_ms: u64,
         until_unix_ms: u64,
@@ -468,8 +471,20 @@ impl Said {
             },
             Record::CleanStop { unix_ms } => Said::CleanStop { unix_ms },
             Record::Ceiling { shard, fence } => Said::Ceiling { shard, fence },
-            Record::Horizon { unix_ms } => Said::Horizon { unix_ms },
-            Record::Clock { unix_ms } => Said::Clock { unix_ms },
+            Record::Horizon {
+                unix_ms,
+                lease_ms_max,
+            } => Said::Horizon {
+                unix_ms,
+                lease_ms_max,
+            },
+            Record::Clock {
+                unix_ms,
+                wall_unix_ms,
+            } => Said::Clock {
+                unix_ms,
+                wall_unix_ms,
+            },
             Record::SessionOpened {
                 session,
                 ttl_ms,
@@ -492,12 +507,13 @@ impl Said {
             Record::SessionEnded { session } => Said::SessionEnded {
                 session_id: session,
             },
-            Record::Granted(lease) => Said::Granted {
+            Record::Granted(lease) | Record::GrantedLong(lease) => Said::Granted {
                 key: Key::new(lease.key),
                 fence: lease.fence,
                 session_id: lease.session,
                 is_shared: lease.is_shared,
                 is_session_bound: lease.is_session_bound,
+                is_long: matches!(record, Record::GrantedLong(_)),
                 count: lease.count,
                 since_unix_ms: lease.granted_unix_ms,
                 until_unix_ms: lease.until_unix_ms,

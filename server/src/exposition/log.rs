@@ -21,6 +21,8 @@ pub(super) struct LogNumbers {
     recovery_records: u64,
     headroom: u64,
     grace_left_ms: u64,
+    crash_grace_ms: u64,
+    long_leases: u64,
     claimed: u64,
 }
 
@@ -50,6 +52,8 @@ impl LogNumbers {
                 .min()
                 .unwrap_or(0),
             grace_left_ms: shared.recovery.remaining_ms(now).unwrap_or(0),
+            crash_grace_ms: shared.crash_grace_ms(now),
+            long_leases: storage.long.count() as u64,
             claimed: shared.recovery.claimed(),
         })
     }
@@ -121,6 +125,17 @@ impl LogNumbers {
             "grace_remaining",
             "How long holders from before the last stop may still claim their locks, 0 if that is over",
             self.grace_left_ms as f64 / 1e3,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "crash_grace",
+            "How long nothing new could be granted after a crash at this moment",
+            self.crash_grace_ms as f64 / 1e3,
+        )?;
+        sheet.gauge(
+            "long_leases",
+            "Leases that are written down one by one because they are longer than grace_max",
+            self.long_leases,
         )?;
         sheet.counter(
             "locks_claimed",

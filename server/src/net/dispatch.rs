@@ -238,8 +238,10 @@ impl Batch {
         };
         match outcome {
             Renewal::Renewed { until } => {
+                let session = &self.connection.session;
+                let fence = engine_fence(fence).expect("it was renewed under it");
                 self.core
-                    .record_renewal(key.as_bytes(), fence.get(), until, now);
+                    .record_renewal(session, key.as_bytes(), fence, until, now);
                 let ttl_ms = reply::remaining_ms(until, now);
                 Reply::Renewed { ttl_ms }.append(id, out);
             }

@@ -62,8 +62,7 @@ impl Core {
         let mut unsynced = self.unsynced.borrow_mut();
         if unsynced.horizon.is_none_or(|horizon| horizon < until) {
             let horizon = Storage::horizon_for(until);
-            let unix_ms = storage.unix_ms(horizon);
-            unsynced.records.push(&Record::Horizon { unix_ms });
+            unsynced.records.push(&storage.ask_horizon(horizon));
             unsynced.horizon = Some(horizon);
         }
     }
@@ -112,9 +111,7 @@ impl Core {
         if unsynced.records.is_empty() {
             return;
         }
-        let ticket = storage
-            .wal
-            .append_batch(std::mem::take(&mut unsynced.records));
+        let ticket = storage.append(std::mem::take(&mut unsynced.records));
         let horizon = unsynced.horizon.take();
         let told = std::mem::take(&mut unsynced.told);
         told.iter().for_each(|connection| connection.seal(ticket));

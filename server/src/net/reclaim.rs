@@ -53,6 +53,7 @@ impl Batch {
                     note: old.note,
                 };
                 self.core.record_grant(session, &grant, &terms, now);
+                self.core.record_superseded(key.bytes());
                 if let Some(audit) = shared.audit() {
                     audit.claimed(session, claim, &grant);
                 }

@@ -1,11 +1,11 @@
-//! What is written down of which request. With `durability = lease` every change; with `fence` only how long leases live,
-//! and that seldom; with `none` nothing.
+//! What is written down of which request. With `durability = lease` every change; with `fence` how long leases live at
+//! most, and that seldom, but every change of a lease that is longer than `--grace-max`; with `none` nothing.
 
 use crate::core::Core;
 use crate::registry::Session;
-use crate::storage::{COVERED_MS_MAX, Storage};
+use crate::storage::Storage;
 use crate::wal::{self, Record, Scope};
-use engine::{Grant, Key, Mode, Tick};
+use engine::{Fence, Grant, Key, Mode, Tick};
 
 /// What a grant's record says beside the grant.
 pub(crate) struct GrantTerms<'a> {
@@ -28,17 +28,25 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        match storage.scope {
-            Scope::Fences => {
-                if terms.is_session_bound {
-                    session.mark_bound();
+        if storage.scope == Scope::Fences {
+            if terms.is_session_bound {
+                session.mark_bound();
+            }
+            if !is_long(storage, session, grant.until, terms.is_session_bound, now) {
+                self.cover(storage, grant.until);
+                // A hold of several counts is a long one if it was when it began.
+                if grant.count == 1 || !storage.long.contains(terms.key, grant.fence.get()) {
+                    return;
                 }
-                self.cover(storage, covered(grant.until, now));
             }
-            Scope::Leases if grant.count > 1 => {
-                self.record_reentry(storage, session, grant, terms.key, now)
-            }
-            Scope::Leases => self.push_record(&Record::Granted(wal::Lease {
+            self.follow(storage, session, terms.key, grant.fence.get());
+        }
+        if grant.count > 1 {
+            return self.record_hold(storage, session, terms.key, grant.fence, now);
+        }
+        self.push_granted(
+            storage,
+            wal::Lease {
                 key: terms.key,
                 fence: grant.fence.get(),
                 session: session.public_id,
@@ -48,58 +56,115 @@ impl Core {
                 until_unix_ms: storage.unix_ms(grant.until),
                 granted_unix_ms: storage.unix_ms(now),
                 note: terms.note,
-            })),
-        }
+            },
+        );
     }
 
-    /// A hold that is counted once more is what it was when it was granted, whatever was asked for this time.
+    /// From here on everything is written down that happens to this lease, though short ones leave no
+    /// record.
+    fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
+        storage.long.insert(key, fence);
+        session.mark_logged();
+        // With every long lease: which core's record of the session comes first does not matter then.
+        let deadline = self.shared.engine.session_deadline(session.id);
+        self.push_session(storage, session, deadline);
+    }
+
+    fn push_granted(&self, storage: &Storage, lease: wal::Lease<'_>) {
+        self.push_record(&match storage.scope {
+            Scope::Fences => Record::GrantedLong(lease),
+            Scope::Leases => Record::Granted(lease),
+        });
+    }
+
+    fn push_session(&self, storage: &Storage, session: &Session, deadline: Tick) {
+        self.push_record(&Record::SessionOpened {
+            session: session.public_id,
+            ttl_ms: session.ttl_ms,
+            deadline_unix_ms: storage.unix_ms(deadline),
+            name: session.client_name.as_bytes(),
+        });
+    }
+
+    /// Writes a hold down as it is now: one that is counted once more is what it was when it was granted, whatever was asked
+    /// for this time, and so is a short one that a renewal made long.
     #[cold]
-    fn record_reentry(
+    fn record_hold(
         &self,
         storage: &Storage,
         session: &Session,
-        grant: &Grant,
         key: &[u8],
+        fence: Fence,
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
         let state = self.shared.engine.query(engine_key, now);
         let holders = state.iter().flat_map(|state| &state.holders);
         // Over already: then there is nothing to write down.
-        let Some(hold) = holders.into_iter().find(|hold| hold.fence == grant.fence) else {
+        let Some(hold) = holders.into_iter().find(|hold| hold.fence == fence) else {
             return;
         };
-        self.push_record(&Record::Granted(wal::Lease {
-            key,
-            fence: grant.fence.get(),
-            session: session.public_id,
-            is_shared: hold.mode == Mode::Shared,
-            is_session_bound: hold.is_session_bound,
-            count: hold.count,
-            until_unix_ms: storage.unix_ms(hold.until),
-            granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
-            note: &hold.note,
-        }));
+        self.push_granted(
+            storage,
+            wal::Lease {
+                key,
+                fence: fence.get(),
+                session: session.public_id,
+                is_shared: hold.mode == Mode::Shared,
+                is_session_bound: hold.is_session_bound,
+                count: hold.count,
+                until_unix_ms: storage.unix_ms(hold.until),
+                granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
+                note: &hold.note,
+            },
+        );
     }
 
+    /// A lease of this session was renewed.
     #[inline]
-    pub(crate) fn record_renewal(&self, key: &[u8], fence: u64, until: Tick, now: Tick) {
+    pub(crate) fn record_renewal(
+        &self,
+        session: &Session,
+        key: &[u8],
+        fence: Fence,
+        until: Tick,
+        now: Tick,
+    ) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        match storage.scope {
-            Scope::Fences => self.cover(storage, covered(until, now)),
-            Scope::Leases => self.push_record(&Record::Renewed {
-                key,
-                fence,
-                until_unix_ms: storage.unix_ms(until),
-            }),
+        if storage.scope == Scope::Fences {
+            let is_long = storage.is_long(now.ms_until(until));
+            if !is_long {
+                self.cover(storage, until);
+            }
+            if !storage.long.contains(key, fence.get()) {
+                if is_long {
+                    self.follow(storage, session, key, fence.get());
+                    self.record_hold(storage, session, key, fence, now);
+                }
+                return;
+            }
         }
+        self.push_record(&Record::Renewed {
+            key,
+            fence: fence.get(),
+            until_unix_ms: storage.unix_ms(until),
+        });
     }
 
+    /// A lock was given back, or taken away.
     #[inline]
     pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32) {
-        if self.writes_leases() {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        let is_written_down = match (storage.scope, count_left) {
+            (Scope::Leases, _) => true,
+            (Scope::Fences, 0) => storage.long.remove(key, fence),
+            (Scope::Fences, _) => storage.long.contains(key, fence),
+        };
+        if is_written_down {
             self.push_record(&Record::Released {
                 key,
                 fence,
@@ -109,8 +174,26 @@ impl Core {
     }
 
     pub(crate) fn record_downgrade(&self, key: &[u8], fence: u64) {
-        if self.writes_leases() {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Leases || storage.long.contains(key, fence) {
             self.push_record(&Record::Downgraded { key, fence });
+        }
+    }
+
+    /// A grant of this key took the place of others. In `lease` its own record tells replay so; in `fence` it may be a
+    /// short one, which has no record.
+    pub(crate) fn record_superseded(&self, key: &[u8]) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        for fence in storage.long.take_superseded(key) {
+            self.push_record(&Record::Released {
+                key,
+                fence,
+                count_left: 0,
+            });
         }
     }
 
@@ -118,16 +201,10 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        let deadline = self.shared.engine.session_deadline(session.id);
-        match storage.scope {
-            // As long as no lock lives by it, nobody need wait for its end.
-            Scope::Fences => {}
-            Scope::Leases => self.push_record(&Record::SessionOpened {
-                session: session.public_id,
-                ttl_ms: session.ttl_ms,
-                deadline_unix_ms: storage.unix_ms(deadline),
-                name: session.client_name.as_bytes(),
-            }),
+        // In `fence` it is written down with its first long lease.
+        if storage.scope == Scope::Leases {
+            let deadline = self.shared.engine.session_deadline(session.id);
+            self.push_session(storage, session, deadline);
         }
     }
 
@@ -136,32 +213,41 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        match storage.scope {
-            Scope::Fences if session.is_bound() => self.cover(storage, deadline),
-            Scope::Fences => {}
-            Scope::Leases => self.push_record(&Record::SessionKept {
+        let is_short = !storage.is_long(u64::from(session.ttl_ms));
+        if storage.scope == Scope::Fences && session.is_bound() && is_short {
+            self.cover(storage, deadline);
+        }
+        if storage.scope == Scope::Leases || session.is_logged() {
+            self.push_record(&Record::SessionKept {
                 session: session.public_id,
                 deadline_unix_ms: storage.unix_ms(deadline),
-            }),
+            });
         }
     }
 
     pub(crate) fn record_session_ended(&self, session: &Session) {
-        if self.writes_leases() {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Leases || session.is_logged() {
             self.push_record(&Record::SessionEnded {
                 session: session.public_id,
             });
         }
     }
-
-    fn writes_leases(&self) -> bool {
-        let storage = self.shared.storage.as_ref();
-        storage.is_some_and(|storage| storage.scope == Scope::Leases)
-    }
 }
 
-/// How much of a lease the grace period after a crash is to cover.
+/// Whether a lease that was just granted is longer than a horizon is to cover.
 #[inline]
-fn covered(until: Tick, now: Tick) -> Tick {
-    until.min(now.plus_ms(COVERED_MS_MAX))
+fn is_long(
+    storage: &Storage,
+    session: &Session,
+    until: Tick,
+    is_session_bound: bool,
+    now: Tick,
+) -> bool {
+    storage.is_long(match is_session_bound {
+        true => u64::from(session.ttl_ms),
+        false => now.ms_until(until),
+    })
 }

@@ -167,6 +167,7 @@ impl<'a> Section<'a> {
                 Some(Outcome::Held(_)) => std::thread::yield_now(),
                 Some(outcome) => {
                     let grant = self.granted(&request, outcome)?;
+                    self.core.record_superseded(name.bytes());
                     self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
                     return Ok(grant);
                 }
@@ -240,10 +241,10 @@ impl<'a> Section<'a> {
         metrics.renewals.bump();
         match engine.renew_for(self.seat, name.key(), fence, span, self.now) {
             Renewal::Renewed { until } => {
-                let fence = fence.get();
+                let session = &self.port.session;
                 self.core
-                    .record_renewal(name.bytes(), fence, until, self.now);
-                self.keep_end(name, Fence::new(fence), expiry);
+                    .record_renewal(session, name.bytes(), fence, until, self.now);
+                self.keep_end(name, Some(fence), expiry);
                 Ok(Some(until))
             }
             Renewal::NotHeld(_) => {

@@ -1,5 +1,6 @@
 //! The grace period: after a stop without notice, holders may claim what they held, and nothing new is granted.
 
+use crate::wal::Record;
 use engine::Tick;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,18 +11,47 @@ pub(crate) struct Recovery {
     until: Tick,
     /// Locks that were claimed.
     claimed: AtomicU64,
-    /// The horizon of the servers before, which holds until a later one is written.
-    horizon_unix_ms: u64,
+    /// The horizon of the servers before, which counts until it has passed.
+    horizon: Horizon,
+}
+
+/// Until when leases may live that no record names, and how long such a lease can have been.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Horizon {
+    pub(crate) unix_ms: u64,
+    /// `None`: there was no bound.
+    pub(crate) lease_ms_max: Option<u32>,
+}
+
+impl Horizon {
+    pub(crate) fn record(self) -> Record<'static> {
+        Record::Horizon {
+            unix_ms: self.unix_ms,
+            lease_ms_max: self.lease_ms_max,
+        }
+    }
+
+    /// A horizon that covers what both do.
+    pub(crate) fn and(self, other: Horizon) -> Horizon {
+        if self.unix_ms == 0 {
+            return other;
+        }
+        let both = self.lease_ms_max.zip(other.lease_ms_max);
+        Horizon {
+            unix_ms: self.unix_ms.max(other.unix_ms),
+            lease_ms_max: both.map(|(own, other)| own.max(other)),
+        }
+    }
 }
 
 impl Recovery {
     /// A server that goes on where another one stopped. Its grace period lasts until `until`, if it has one.
-    pub(crate) fn new(until: Option<Tick>, horizon_unix_ms: u64) -> Self {
+    pub(crate) fn new(until: Option<Tick>, horizon: Horizon) -> Self {
         Recovery {
             is_on: AtomicBool::new(until.is_some()),
             until: until.unwrap_or_default(),
             claimed: AtomicU64::new(0),
-            horizon_unix_ms,
+            horizon,
         }
     }
 
@@ -49,7 +79,7 @@ impl Recovery {
         self.claimed.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn horizon_unix_ms(&self) -> u64 {
-        self.horizon_unix_ms
+    pub(crate) fn horizon(&self) -> Horizon {
+        self.horizon
     }
 }

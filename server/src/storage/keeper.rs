@@ -1,10 +1,11 @@
 //! The keeper: one thread that raises ceilings before they are reached, pushes the horizon before leases get there, ends the
-//! grace period, writes snapshots and keeps the next segment of the log ready. Nobody waits for it in normal running.
+//! grace period and tells the log when the wall clock was set. In normal running no core waits for it. It does nothing that
+//! takes longer than a sync: see `upkeep.rs`.
 
 use super::opening::{next_ceiling, open_up, push_ceilings};
-use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up, photo, unix_now_ms, wall_offset_ms};
+use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
 use crate::shared::Shared;
-use crate::wal::{Batch, Record, Scope, WalError};
+use crate::wal::{Batch, Scope, WalError};
 use engine::{Fence, Tick};
 use std::io;
 use std::sync::Arc;
@@ -17,9 +18,6 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// How often the time is written down, so that a restart notices a clock that was set back.
 const CLOCK_EVERY_MS: u64 = 10_000;
-
-/// A wall clock that moves by more than this against the steady one was set.
-const CLOCK_STEP_MS: i64 = 500;
 
 /// The keeper's thread. Dropping it ends it.
 pub(crate) struct Keeper {
@@ -89,10 +87,6 @@ impl Rounds {
             self.push_horizon()?;
         }
         self.end_grace(now);
-        self.storage.wal.restock()?;
-        if self.storage.wal.wants_snapshot() {
-            photo::take(&self.shared, &self.storage, unix_now_ms())?;
-        }
         Ok(())
     }
 
@@ -131,48 +125,21 @@ impl Rounds {
         if latest_ms + HORIZON_AHEAD_MS / 2 <= horizon_ms {
             return Ok(());
         }
-        self.write_horizon(Tick::from_ms(latest_ms + HORIZON_AHEAD_MS))
+        self.storage
+            .write_horizon(Tick::from_ms(latest_ms + HORIZON_AHEAD_MS))
     }
 
-    fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
-        let wal = &self.storage.wal;
-        let record = Record::Horizon {
-            unix_ms: self.storage.unix_ms(horizon),
-        };
-        wal.wait(wal.append(&record))?;
-        self.storage.horizon_synced(horizon);
-        Ok(())
-    }
-
-    /// Writes the time down now and then, and notices when somebody has set the clock: then what was written down in its old
-    /// time is written down again.
+    /// Writes the time down now and then, and at once when the wall clock was set.
     fn look_at_clock(&mut self, now: Tick) {
         let storage = &self.storage;
-        let offset_ms = wall_offset_ms(self.shared.clock);
-        let moved_ms = offset_ms - storage.wall_offset_ms.load(Ordering::Relaxed);
-        let was_set = moved_ms.abs() > CLOCK_STEP_MS;
-        if was_set {
-            tracing::warn!(
-                "the wall clock was set by {moved_ms} ms; leases go on by the steady clock"
-            );
-            storage.wall_offset_ms.store(offset_ms, Ordering::Relaxed);
-            let written = match storage.scope {
-                Scope::Fences => {
-                    let horizon_ms = storage.horizon_ms.load(Ordering::Relaxed);
-                    self.write_horizon(Tick::from_ms(horizon_ms))
-                }
-                Scope::Leases => photo::take(&self.shared, storage, unix_now_ms()),
-            };
-            if let Err(error) = written {
-                give_up(&error);
-            }
+        if let Some(step) = storage.clock.step() {
+            storage.wal.append(&step.record);
+        } else if self.clock_written.ms_until(now) >= CLOCK_EVERY_MS {
+            storage.wal.append(&storage.clock.record());
+        } else {
+            return;
         }
-        if was_set || self.clock_written.ms_until(now) >= CLOCK_EVERY_MS {
-            self.clock_written = now;
-            storage.wal.append(&Record::Clock {
-                unix_ms: unix_now_ms(),
-            });
-        }
+        self.clock_written = now;
     }
 
     fn end_grace(&self, now: Tick) {

@@ -2,9 +2,12 @@
 //!
 //! | file          | what                                                                                              |
 //! |---------------|---------------------------------------------------------------------------------------------------|
-//! | `mod.rs`      | the log as all cores share it: times on the wall, the horizon, the alarm for ceilings             |
+//! | `mod.rs`      | the log as all cores share it: the horizon, the alarm for ceilings                                |
+//! | `log_clock.rs`| the time in which everything is written                                                           |
+//! | `long_leases.rs` | which leases are written down one by one in `fence`                                            |
 //! | `opening.rs`  | at the start: read the log, decide about floor and grace; `restore.rs`: put locks back            |
 //! | `keeper.rs`   | meanwhile: one thread that keeps ceilings and horizon ahead of those who need them                |
+//! | `upkeep.rs`   | another one for what takes long: snapshots, and the next segment of the log                       |
 //! | `grace.rs`    | after a stop without notice: how long holders may claim what is theirs                            |
 //! | `photo.rs`    | snapshots: everything that is held, written down at once                                          |
 //!
@@ -14,32 +17,38 @@
 //!
 //! - **A fence** is granted only below a ceiling that is on the disk. The engine checks it with every grant; the keeper raises
 //!   a ceiling when half of its fences are used, so that nobody waits for it.
-//! - **`fence`**: no lease that anybody was told of ends after the horizon that is on the disk. The keeper keeps it a little
-//!   ahead of the latest end; a lease that would end behind it is acknowledged when a later horizon is on the disk. So after
-//!   a crash it is known how long the grace period must be.
+//! - **`fence`**: no lease of up to `--grace-max` that was acknowledged ends after the horizon that is on
+//!   the disk. The keeper keeps it a little ahead of the latest end; a lease that would end behind it is
+//!   acknowledged when a later horizon is on the disk. So after a crash it is known how long the grace
+//!   period must be, and it is never longer than `--grace-max`. Longer leases are written down one by one.
 //! - **`lease`**: nothing is acknowledged before its record is on the disk.
 //! - **The first error is the last.** Whatever the disk refuses ends the process at once, with [`EXIT_DISK`]: nothing is
 //!   acknowledged any more, and nothing is tried again.
 
 mod grace;
 mod keeper;
+mod log_clock;
+mod long_leases;
 mod opening;
 mod photo;
 mod restore;
+mod upkeep;
 
-pub(crate) use grace::Recovery;
+pub(crate) use grace::{Horizon, Recovery};
 pub(crate) use keeper::Keeper;
+pub(crate) use log_clock::{FOREVER_UNIX_MS, LogClock, unix_now_ms};
+pub(crate) use long_leases::LongLeases;
 pub(crate) use opening::Opening;
 pub(crate) use restore::{Restored, restore};
+pub(crate) use upkeep::Upkeep;
 
-use crate::clock::Clock;
 use crate::host::Post;
-use crate::wal::{Listener, Record, Scope, Ticket, Wal, WalError};
+use crate::wal::{Batch, Listener, Record, Scope, Ticket, Wal, WalError};
 use engine::Tick;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;
@@ -48,13 +57,6 @@ pub const EXIT_DISK: i32 = 74;
 /// makes syncs more frequent.
 const HORIZON_AHEAD_MS: u64 = 2_000;
 
-/// The longest grace period that a lease can ask for: a day, which is as long as a native lease can be. Of those that last longer,
-/// or for ever, which come in through the Redis port, only `durability = lease` knows after a crash.
-pub(crate) const COVERED_MS_MAX: u64 = protocol::limits::TTL_MS_MAX as u64;
-
-/// In the log: a lease that does not end.
-pub(crate) const FOREVER_UNIX_MS: u64 = u64::MAX;
-
 /// How much finer than this nobody wants to know when the latest lease ends: it saves a write for most grants.
 const LATEST_END_GRAIN_MS: u64 = 64;
 
@@ -62,45 +64,104 @@ const LATEST_END_GRAIN_MS: u64 = 64;
 pub(crate) struct Storage {
     pub(crate) wal: Wal,
     pub(crate) scope: Scope,
-    /// What to add to a tick to get the time on the wall.
-    wall_offset_ms: AtomicI64,
+    pub(crate) clock: LogClock,
+    /// The longest lease that the horizon covers; longer ones are written down.
+    pub(crate) lease_ms_max: u32,
+    pub(crate) long: Arc<LongLeases>,
     /// The horizon on the disk, as a tick.
     horizon_ms: AtomicU64,
+    /// The highest horizon that was asked for, as a tick. It may be on the disk before the core that
+    /// asked for it hears so: what a snapshot says must not be lower.
+    horizon_asked_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
 }
 
 impl Storage {
-    pub(crate) fn new(wal: Wal, scope: Scope, clock: Clock) -> Self {
+    pub(crate) fn new(wal: Wal, scope: Scope, clock: LogClock, grace_max: Duration) -> Self {
         Storage {
             wal,
             scope,
-            wall_offset_ms: AtomicI64::new(wall_offset_ms(clock)),
+            clock,
+            lease_ms_max: u32::try_from(grace_max.as_millis()).unwrap_or(u32::MAX),
+            long: Arc::new(LongLeases::new()),
             horizon_ms: AtomicU64::new(0),
+            horizon_asked_ms: AtomicU64::new(0),
             latest_end_ms: AtomicU64::new(0),
         }
     }
 
-    /// Makes the first horizon durable, beyond all that was put back. Waits for the disk.
+    /// Makes the first horizon durable, beyond all short leases that were put back. From that record
+    /// on, what becomes of them is not written down any more. Waits for the disk.
     pub(crate) fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
         if self.scope == Scope::Leases {
             return Ok(());
         }
-        let horizon = Storage::horizon_for(latest_end);
-        let unix_ms = self.unix_ms(horizon);
-        self.wal
-            .wait(self.wal.append(&Record::Horizon { unix_ms }))?;
+        self.write_horizon(Storage::horizon_for(latest_end))
+    }
+
+    /// Makes a horizon durable. Waits for the disk.
+    fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
+        let ticket = self.wal.append(&self.ask_horizon(horizon));
+        self.wal.wait(ticket)?;
         self.horizon_synced(horizon);
         Ok(())
     }
 
-    /// A tick as the time on the wall.
-    pub(crate) fn unix_ms(&self, tick: Tick) -> u64 {
-        if tick == Tick::NEVER {
-            return FOREVER_UNIX_MS;
+    /// The record that asks for a horizon. It is to be appended.
+    pub(crate) fn ask_horizon(&self, horizon: Tick) -> Record<'static> {
+        // Before the record is appended. A snapshot that leaves the record behind was begun after
+        // its sync, and so finds this.
+        self.horizon_asked_ms
+            .fetch_max(horizon.as_ms(), Ordering::SeqCst);
+        self.horizon_at(horizon).record()
+    }
+
+    /// The highest horizon that was asked for, on the disk or not.
+    fn horizon_asked(&self) -> Horizon {
+        match self.horizon_asked_ms.load(Ordering::SeqCst) {
+            0 => Horizon::default(),
+            asked_ms => self.horizon_at(Tick::from_ms(asked_ms)),
         }
-        let offset_ms = self.wall_offset_ms.load(Ordering::Relaxed);
-        tick.as_ms().saturating_add_signed(offset_ms)
+    }
+
+    fn horizon_at(&self, horizon: Tick) -> Horizon {
+        Horizon {
+            unix_ms: self.unix_ms(horizon),
+            lease_ms_max: Some(self.lease_ms_max),
+        }
+    }
+
+    /// A tick in the log's time.
+    pub(crate) fn unix_ms(&self, tick: Tick) -> u64 {
+        self.clock.unix_ms(tick)
+    }
+
+    /// Appends records. If the wall clock was set forward, the log hears of it with them.
+    pub(crate) fn append(&self, mut records: Batch) -> Ticket {
+        match self.clock.step_ahead() {
+            None => self.wal.append_batch(records),
+            Some(step) => {
+                records.push(&step.record);
+                self.wal.append_batch(records)
+            }
+        }
+    }
+
+    /// Whether a lease this long is written down, also by a server that writes down fences only.
+    #[inline]
+    pub(crate) fn is_long(&self, lease_ms: u64) -> bool {
+        lease_ms > u64::from(self.lease_ms_max)
+    }
+
+    /// How long a grace period would be after a crash at this moment.
+    pub(crate) fn crash_grace_ms(&self, now: Tick) -> u64 {
+        if self.scope == Scope::Leases {
+            return 0;
+        }
+        let horizon_ms = self.horizon_asked_ms.load(Ordering::Relaxed);
+        let left_ms = horizon_ms.saturating_sub(now.as_ms());
+        left_ms.min(u64::from(self.lease_ms_max))
     }
 
     /// Whether every lease that ends at `until` is covered by the horizon on the disk; and takes note of it.
@@ -112,7 +173,7 @@ impl Storage {
                 .fetch_max(until_ms + LATEST_END_GRAIN_MS, Ordering::Relaxed);
         }
         // Acquire, paired with `horizon_synced`.
-        until_ms <= self.horizon_ms.load(Ordering::Acquire)
+        until_ms < self.horizon_ms.load(Ordering::Acquire)
     }
 
     /// The horizon to ask for when this lease is not covered.
@@ -187,13 +248,4 @@ pub(crate) fn give_up(error: &WalError) -> ! {
          on the disk; look after the disk and start again"
     );
     std::process::exit(EXIT_DISK);
-}
-
-pub(crate) fn unix_now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
-}
-
-fn wall_offset_ms(clock: Clock) -> i64 {
-    unix_now_ms() as i64 - clock.now().as_ms() as i64
 }

@@ -1,6 +1,6 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
-use super::{Storage, Wakeup, give_up, unix_now_ms};
+use super::{Horizon, LogClock, Storage, Wakeup, give_up, unix_now_ms};
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
@@ -20,8 +20,9 @@ pub(crate) struct Opening {
     recovered: Recovered,
     scope: Scope,
     pub(crate) keys: SessionKeys,
-    /// The time on the wall, as it is told to be: never earlier than any the log knows of.
-    now_unix_ms: u64,
+    clock: LogClock,
+    /// The longest lease that will not be written down by itself in `fence`.
+    grace_max: Duration,
     /// How long holders from before may claim what is theirs; zero if everything is known.
     pub(crate) grace: Duration,
     /// Every fence lies above this.
@@ -35,14 +36,14 @@ impl Opening {
         disk: Option<Arc<dyn Disk>>,
         snapshot_log_bytes: Option<u64>,
         clock_floor: Fence,
+        clock: Clock,
     ) -> Result<Option<Self>, WalError> {
         let scope = match config.durability {
             Durability::None => return Ok(None),
             Durability::Fence => Scope::Fences,
             Durability::Lease => Scope::Leases,
         };
-        let wall_ms = unix_now_ms();
-        let mut options = Options::new(scope, wall_ms);
+        let mut options = Options::new(scope, unix_now_ms());
         options.snapshot_log_bytes = snapshot_log_bytes.unwrap_or(options.snapshot_log_bytes);
         let (opened, recovered) = match disk {
             Some(disk) => wal::open_on(disk, &options)?,
@@ -57,16 +58,8 @@ impl Opening {
         };
         let keys = SessionKeys::load_or_create(&config.data_dir).map_err(cannot_use)?;
         report(&recovered);
-        // A clock that was set back: of the time that has passed nothing is known but that it has. So leases run from the
-        // latest moment that the log knows of, and end too late rather than too early.
-        let now_unix_ms = wall_ms.max(recovered.last_clock_unix_ms);
-        if now_unix_ms > wall_ms {
-            tracing::warn!(
-                "the wall clock shows {} ms less than the log has seen; leases are counted from what the log has seen",
-                now_unix_ms - wall_ms
-            );
-        }
-        let grace = grace(&recovered, now_unix_ms, config.grace);
+        let clock = LogClock::resume(clock, &recovered);
+        let grace = grace(&recovered, clock.now_unix_ms(), config.grace);
         // By the clock, too: a server without a log may have run here in between.
         let floor = Fence::new(recovered.ceiling_max)
             .map_or(clock_floor, |ceiling| ceiling.max(clock_floor));
@@ -75,7 +68,8 @@ impl Opening {
             recovered,
             scope,
             keys,
-            now_unix_ms,
+            clock,
+            grace_max: config.grace_max,
             grace,
             floor,
         }))
@@ -95,28 +89,33 @@ impl Opening {
         }
     }
 
+    /// What the servers before have left to their horizon.
+    pub(crate) fn horizon(&self) -> Horizon {
+        Horizon {
+            unix_ms: self.recovered.horizon_unix_ms,
+            lease_ms_max: u32::try_from(self.recovered.horizon_lease_ms_max).ok(),
+        }
+    }
+
     /// Starts to write, and makes the first ceilings durable. Waits for the disk.
     pub(crate) fn start(
         self,
         posts: Arc<[Post]>,
         shards: usize,
-        clock: Clock,
-    ) -> Result<(Storage, Recovered, u64), WalError> {
+    ) -> Result<(Storage, Recovered), WalError> {
         let ceiling = self.ceiling();
-        let wal = self.opened.start(Wakeup { posts })?;
+        let wal = self
+            .opened
+            .at(self.clock.now_unix_ms())
+            .start(Wakeup { posts })?;
         let mut batch = Batch::new();
-        batch.push(&Record::Clock {
-            unix_ms: self.now_unix_ms,
-        });
+        batch.push(&self.clock.record());
         if ceiling > self.floor {
             push_ceilings(&mut batch, 0..shards, ceiling);
         }
         wal.wait(wal.append_batch(batch))?;
-        Ok((
-            Storage::new(wal, self.scope, clock),
-            self.recovered,
-            self.now_unix_ms,
-        ))
+        let storage = Storage::new(wal, self.scope, self.clock, self.grace_max);
+        Ok((storage, self.recovered))
     }
 }
 
@@ -154,24 +153,29 @@ fn report(recovered: &Recovered) {
     );
 }
 
-/// How long leases may still live that nobody wrote down.
+/// How long leases may still live that no record names. Whatever mode the last server ran in, and however
+/// it stopped: only a clean stop, or the horizon's end, means that every lease is known.
 fn grace(recovered: &Recovered, now_unix_ms: u64, is_on: bool) -> Duration {
-    let is_unknown = recovered.scope == Some(Scope::Fences) && !recovered.was_clean;
     let left_ms = recovered.horizon_unix_ms.saturating_sub(now_unix_ms);
-    if !is_unknown || left_ms == 0 {
+    // Every such lease was granted before now.
+    let left = Duration::from_millis(left_ms.min(recovered.horizon_lease_ms_max));
+    if left.is_zero() {
         return Duration::ZERO;
     }
+    let human = humantime::format_duration(left);
     if !is_on {
         tracing::warn!(
-            "grace is off: locks are granted at once, though leases from before the stop may live for another {left_ms} ms. \
+            "grace is off: locks are granted at once, though leases from before the stop may live for another {human}. \
              Only resources that check fences are safe from their holders"
         );
         return Duration::ZERO;
     }
     tracing::warn!(
-        "the last stop was without notice: for {left_ms} ms holders may claim what they held, and nothing new is granted"
+        "no new locks for {human}: the last stop was without notice, and leases that are not in the log may live that \
+         long. Holders may claim theirs meanwhile. --grace-max bounds this time; --durability lease needs none after a \
+         crash; --grace off does without it, which is safe only where every resource checks fences"
     );
-    Duration::from_millis(left_ms)
+    left
 }
 
 /// Makes a fresh ceiling durable for all shards and allows it: the grace period is over. Waits for the disk.

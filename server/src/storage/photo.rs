@@ -6,32 +6,41 @@ use crate::shared::Shared;
 use crate::wal::{Lease, Record, Scope, Snapshot, WalError};
 use engine::{Cursor, Fence, Held, Mode, SessionId, Tick};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// How many cells are looked at between two moments in which others may evict.
 const CELLS_PER_LOOK: u32 = 4_096;
 
+/// Which leases a snapshot is to have, and which sessions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    /// Those that are written down one by one while the server writes down fences only.
+    Long,
+}
+
 /// Writes a snapshot of what this server writes down while it runs.
-pub(super) fn take(shared: &Shared, storage: &Storage, now_unix_ms: u64) -> Result<(), WalError> {
-    let mut snapshot = storage.wal.begin_snapshot(now_unix_ms)?;
+pub(super) fn take(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
+    let mut snapshot = storage.wal.begin_snapshot(storage.clock.now_unix_ms())?;
     add_bounds(shared, storage, &mut snapshot)?;
-    if storage.scope == Scope::Leases {
-        add_leases(shared, storage, &mut snapshot)?;
-    }
+    let part = match storage.scope {
+        Scope::Leases => Part::All,
+        Scope::Fences => Part::Long,
+    };
+    add_leases(shared, storage, part, &mut snapshot)?;
     snapshot.finish()
 }
 
 impl Storage {
     /// The last things a server does: writes down everything that is held, and that it stops in good order.
     pub(crate) fn close(&self, shared: &Shared) -> Result<(), WalError> {
-        let now_unix_ms = self.unix_ms(shared.clock.now());
+        let now_unix_ms = self.clock.now_unix_ms();
         // A server that stops in its grace period does not know what is held: its successor must wait as long.
         if shared.recovery.is_on() {
             return Ok(());
         }
         let mut snapshot = self.wal.begin_snapshot(now_unix_ms)?;
         add_bounds(shared, self, &mut snapshot)?;
-        add_leases(shared, self, &mut snapshot)?;
+        add_leases(shared, self, Part::All, &mut snapshot)?;
         snapshot.finish()?;
         self.wal.close(now_unix_ms)
     }
@@ -49,24 +58,28 @@ fn add_bounds(
             fence: engine.ceiling(shard).get(),
         })?;
     }
-    let horizon_ms = storage.horizon_ms.load(Ordering::Acquire);
-    let recovery = &shared.recovery;
-    let unix_ms = storage
-        .unix_ms(Tick::from_ms(horizon_ms))
-        .max(recovery.horizon_unix_ms());
-    snapshot.add(&Record::Horizon { unix_ms })?;
-    snapshot.add(&Record::Clock {
-        unix_ms: storage.unix_ms(shared.clock.now()),
-    })
+    let mut horizon = storage.horizon_asked();
+    let before = shared.recovery.horizon();
+    if before.unix_ms > storage.clock.now_unix_ms() {
+        horizon = horizon.and(before);
+    }
+    if horizon.unix_ms > 0 {
+        snapshot.add(&horizon.record())?;
+    }
+    snapshot.add(&storage.clock.record())
 }
 
 fn add_leases(
     shared: &Shared,
     storage: &Storage,
+    part: Part,
     snapshot: &mut Snapshot<'_>,
 ) -> Result<(), WalError> {
     let engine = &shared.engine;
     for session in shared.registry().all() {
+        if part == Part::Long && !session.is_logged() {
+            continue;
+        }
         let deadline = engine.session_deadline(session.id);
         snapshot.add(&Record::SessionOpened {
             session: session.public_id,
@@ -74,6 +87,9 @@ fn add_leases(
             deadline_unix_ms: storage.unix_ms(deadline),
             name: session.client_name.as_bytes(),
         })?;
+    }
+    if part == Part::Long && storage.long.count() == 0 {
+        return Ok(());
     }
     let now = shared.clock.now();
     let now_unix_ms = storage.unix_ms(now);
@@ -83,12 +99,17 @@ fn add_leases(
         // Taken down first and written afterwards: nobody's eviction is to wait for the disk.
         from = engine.holds(cursor, CELLS_PER_LOOK, now, |held| sheet.take_down(held));
         for noted in sheet.notes.drain(..) {
+            let key = &sheet.bytes[noted.key];
+            let is_long = storage.long.contains(key, noted.fence.get());
+            if part == Part::Long && !is_long {
+                continue;
+            }
             // One whose session is gone is as good as released.
             let Some(session) = shared.registry().find(noted.owner) else {
                 continue;
             };
-            snapshot.add(&Record::Granted(Lease {
-                key: &sheet.bytes[noted.key],
+            let lease = Lease {
+                key,
                 fence: noted.fence.get(),
                 session: session.public_id,
                 is_shared: noted.mode == Mode::Shared,
@@ -97,7 +118,11 @@ fn add_leases(
                 until_unix_ms: storage.unix_ms(noted.until),
                 granted_unix_ms: now_unix_ms.saturating_sub(noted.held_ms),
                 note: &sheet.bytes[noted.note],
-            }))?;
+            };
+            snapshot.add(&match is_long {
+                true => Record::GrantedLong(lease),
+                false => Record::Granted(lease),
+            })?;
         }
         sheet.bytes.clear();
     }

@@ -1,10 +1,11 @@
 //! Putting back what the log knows: sessions first, then their locks, shared out over the cores, each of which then owns its part
 //! until the sessions end.
 
-use super::{COVERED_MS_MAX, FOREVER_UNIX_MS};
+use super::{FOREVER_UNIX_MS, Storage};
 use crate::registry::Session;
 use crate::shared::Shared;
-use crate::wal::{Lease, Recovered};
+use crate::start_error::StartError;
+use crate::wal::{Batch, Lease, Record, Recovered, Scope};
 use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -19,22 +20,27 @@ pub(crate) struct Restored {
     pub(crate) locks: u64,
     /// Leases that were over, or whose sessions were.
     pub(crate) over: u64,
-    /// When the last of it ends.
+    /// When the last of it ends, long leases apart.
     pub(crate) latest_end: Tick,
 }
+
+/// Bytes of records that are appended at once while long leases are written down.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// Puts back sessions and locks. Before anybody else uses the server.
 pub(crate) fn restore(
     shared: &Shared,
     recovered: &Recovered,
-    now_unix_ms: u64,
-) -> Result<Restored, Limit> {
+    storage: &Storage,
+) -> Result<Restored, StartError> {
     let now = shared.clock.now();
-    let sessions = restore_sessions(shared, recovered, now_unix_ms, now)?;
-    let parts: Vec<Result<Part, Limit>> = thread::scope(|scope| {
+    let now_unix_ms = storage.unix_ms(now);
+    let sessions =
+        restore_sessions(shared, recovered, now_unix_ms, now).map_err(StartError::Restore)?;
+    let parts: Vec<Result<Part, StartError>> = thread::scope(|scope| {
         let part = |core| {
             let sessions = &sessions;
-            scope.spawn(move || restore_part(shared, recovered, sessions, core, now_unix_ms, now))
+            scope.spawn(move || restore_part(shared, storage, recovered, sessions, core, now))
         };
         let threads: Vec<_> = (0..shared.core_count).map(part).collect();
         let threads = threads.into_iter();
@@ -97,20 +103,22 @@ struct Part {
 
 fn restore_part(
     shared: &Shared,
+    storage: &Storage,
     recovered: &Recovered,
     sessions: &Sessions,
     core: usize,
-    now_unix_ms: u64,
     now: Tick,
-) -> Result<Part, Limit> {
+) -> Result<Part, StartError> {
     let mut part = Part::default();
+    let mut records = Batch::new();
+    let now_unix_ms = storage.unix_ms(now);
     let _batch = shared.engine.batch();
     let leases = recovered
         .leases
-        .iter()
+        .holds()
         .skip(core)
         .step_by(shared.core_count);
-    for lease in leases {
+    for (lease, is_logged) in leases {
         let left_ms = lease.until_unix_ms.saturating_sub(now_unix_ms);
         let (Some(session), 1..) = (sessions.get(&lease.session), left_ms) else {
             part.over += 1;
@@ -119,16 +127,38 @@ fn restore_part(
         let seat = part.seats.entry(session.id);
         let seat = seat.or_insert_with(|| Seat::new(session.id));
         let old = old_hold(&lease, left_ms, now_unix_ms);
-        if shared.engine.restore(seat, &old, now)? {
+        let is_back = shared.engine.restore(seat, &old, now);
+        if is_back.map_err(StartError::Restore)? {
             part.locks += 1;
             session.count_held(core, 1);
             if lease.is_session_bound {
                 session.mark_bound();
             }
-            let end = now.plus_ms(left_ms.min(COVERED_MS_MAX));
-            part.latest_end = part.latest_end.max(end);
+            if storage.scope == Scope::Leases {
+                continue;
+            }
+            let lease_ms = match lease.is_session_bound {
+                true => u64::from(session.ttl_ms),
+                false => left_ms,
+            };
+            if !is_logged && !storage.is_long(lease_ms) {
+                part.latest_end = part.latest_end.max(now.plus_ms(left_ms));
+                continue;
+            }
+            // It stays a long one until it ends, however little is left of it.
+            session.mark_logged();
+            storage.long.insert(lease.key, lease.fence);
+            if !is_logged {
+                records.push(&Record::GrantedLong(lease));
+            }
+            if records.bytes() >= BATCH_BYTES {
+                let ticket = storage.append(std::mem::take(&mut records));
+                storage.wal.wait(ticket).map_err(StartError::Storage)?;
+            }
         }
     }
+    // The first horizon is appended behind this, and waited for.
+    storage.append(records);
     shared.metrics.core(core).holds_begun.add(part.locks);
     Ok(part)
 }

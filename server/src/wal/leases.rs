@@ -17,7 +17,7 @@
 //! lease; what is dropped was never held any more.
 
 use super::record::Lease;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
@@ -34,6 +34,8 @@ struct Holder {
     count: u32,
     is_shared: bool,
     is_session_bound: bool,
+    /// Written down one by one, also by a server that writes down fences only.
+    is_long: bool,
     has_note: bool,
 }
 
@@ -119,6 +121,13 @@ impl Leases {
     /// follow one another in the order of their fences. A lease that lives as long as its session ends when the session
     /// does.
     pub fn iter(&self) -> impl Iterator<Item = Lease<'_>> {
+        self.holds().map(|(lease, _)| lease)
+    }
+
+    /// The same, each with whether it is a long one: see [`Record::GrantedLong`].
+    ///
+    /// [`Record::GrantedLong`]: super::Record::GrantedLong
+    pub fn holds(&self) -> impl Iterator<Item = (Lease<'_>, bool)> {
         let entries = self.entries.iter().enumerate();
         entries.flat_map(move |(number, entry)| {
             let one = (entry.held == Held::One).then_some(&entry.holder);
@@ -129,7 +138,10 @@ impl Leases {
             let holders = one
                 .into_iter()
                 .chain(crowd.into_iter().flat_map(BTreeMap::values));
-            holders.filter_map(move |holder| self.lease(number as u32, holder))
+            holders.filter_map(move |holder| {
+                let lease = self.lease(number as u32, holder)?;
+                Some((lease, holder.is_long))
+            })
         })
     }
 
@@ -164,6 +176,15 @@ impl Leases {
 
     /// `owner` holds what `lease` says; its session field is not looked at.
     pub(crate) fn grant(&mut self, lease: &Lease<'_>, owner: Owner) {
+        self.take_down(lease, owner, false);
+    }
+
+    /// The same for a long lease.
+    pub(crate) fn grant_long(&mut self, lease: &Lease<'_>, owner: Owner) {
+        self.take_down(lease, owner, true);
+    }
+
+    fn take_down(&mut self, lease: &Lease<'_>, owner: Owner, is_long: bool) {
         let holder = Holder {
             fence: lease.fence,
             until_unix_ms: lease.until_unix_ms,
@@ -172,6 +193,7 @@ impl Leases {
             count: lease.count,
             is_shared: lease.is_shared,
             is_session_bound: lease.is_session_bound,
+            is_long,
             has_note: !lease.note.is_empty(),
         };
         let number = u32::try_from(self.entries.len());
@@ -310,6 +332,29 @@ impl Leases {
         self.crowds.remove(&number);
     }
 
+    /// Forgets all leases but the long ones. The owners of those.
+    pub(crate) fn forget_short(&mut self) -> HashSet<Owner> {
+        self.index_pending();
+        let mut owners = HashSet::new();
+        for number in 0..self.entries.len() as u32 {
+            let entry = &mut self.entries[number as usize];
+            match entry.held {
+                Held::Nobody => {}
+                Held::One if entry.holder.is_long => {
+                    owners.insert(entry.holder.owner);
+                }
+                Held::One => entry.held = Held::Nobody,
+                Held::Crowd => {
+                    let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
+                    crowd.retain(|_, holder| holder.is_long);
+                    owners.extend(crowd.values().map(|holder| holder.owner));
+                    self.thin(number);
+                }
+            }
+        }
+        owners
+    }
+
     /// The holder of `key` under `fence` released it, or has it `count_left` times still.
     pub(crate) fn release(&mut self, key: &[u8], fence: u64, count_left: u32) {
         if count_left > 0 {
@@ -376,6 +421,7 @@ fn merged(before: &Holder, now: Holder) -> Holder {
     Holder {
         is_shared: before.is_shared || now.is_shared,
         count: before.count.max(now.count),
+        is_long: before.is_long || now.is_long,
         ..now
     }
 }

@@ -6,8 +6,8 @@
 //! Replay reads the log and changes nothing. Only when all of it was believed is the directory tidied, and the last
 //! segment **written once more**: its records as they are, zeros behind them, then synced. That makes true what was
 //! read, which may have come from a cache and not from the disk if the last server met an error; and it removes the
-//! remains of a write that was cut short, which might otherwise be found whole one day behind new records. Then
-//! [`Record::Started`] is written, so that from here on the log no longer ends in a clean stop.
+//! remains of a write that was cut short, which might otherwise be found whole one day behind new records. Neither changes
+//! what the log says. [`Log::begin`] then writes [`Record::Started`], and from there on the log no longer ends in a clean stop.
 
 use super::error::{IoFailure, WalError};
 use super::file::{Blame, Disk};
@@ -32,7 +32,7 @@ pub const SPARES_MAX: usize = 32;
 pub struct Options {
     /// What will be written down.
     pub scope: Scope,
-    /// The wall clock.
+    /// The time, by the log's clock, when it is opened.
     pub now_unix_ms: u64,
     /// Bytes of a new segment. Those that exist keep their size.
     pub segment_bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Log {
 
 impl Log {
     /// Locks the directory, reads what is there, and makes it ready to be appended to.
-    pub(crate) fn open(
+    pub(crate) fn read(
         disk: Arc<dyn Disk>,
         options: &Options,
     ) -> Result<(Log, Recovered), WalError> {
@@ -84,7 +84,7 @@ impl Log {
         let segment = ready(&*disk, &shelf, &layout)?;
         let metrics = Arc::new(Metrics::default());
         metrics.recovered(&recovered, &layout);
-        let mut log = Log {
+        let log = Log {
             disk,
             shelf,
             metrics,
@@ -93,15 +93,30 @@ impl Log {
             is_marked: false,
             _lock: lock,
         };
+        log.count_segments();
+        Ok((log, recovered))
+    }
+
+    /// Reads the log and begins to write it.
+    #[cfg(test)]
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        options: &Options,
+    ) -> Result<(Log, Recovered), WalError> {
+        let (mut log, recovered) = Log::read(disk, options)?;
+        log.begin(options)?;
+        Ok((log, recovered))
+    }
+
+    /// Writes down that a server begins to write.
+    pub(crate) fn begin(&mut self, options: &Options) -> Result<(), WalError> {
         let mut started = Vec::new();
         let record = Record::Started {
             unix_ms: options.now_unix_ms,
             scope: options.scope,
         };
         record.append_to(&mut started);
-        log.commit(&mut started)?;
-        log.count_segments();
-        Ok((log, recovered))
+        self.commit(&mut started)
     }
 
     /// Where the next record goes. Everything before is on the disk.

@@ -94,7 +94,7 @@ pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalErr
 
 /// Opens the log on a disk.
 pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recovered), WalError> {
-    let (log, recovered) = Log::open(disk, options)?;
+    let (log, recovered) = Log::read(disk, options)?;
     let opened = Opened {
         log,
         options: *options,
@@ -113,9 +113,16 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Starts the writer thread.
+    /// Sets the time of the start, for a server that learns it from what was read.
+    pub fn at(mut self, now_unix_ms: u64) -> Self {
+        self.options.now_unix_ms = now_unix_ms;
+        self
+    }
+
+    /// Writes down that a server begins, and starts the writer thread.
     pub fn start(self, listener: impl Listener) -> Result<Wal, WalError> {
-        let log = self.log;
+        let mut log = self.log;
+        log.begin(&self.options)?;
         let disk = log.disk.clone();
         let shelf = log.shelf.clone();
         let metrics = log.metrics.clone();

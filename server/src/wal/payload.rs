@@ -48,9 +48,25 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(&unix_ms.to_le_bytes());
                 out.push(scope.code());
             }
-            Record::CleanStop { unix_ms }
-            | Record::Horizon { unix_ms }
-            | Record::Clock { unix_ms } => out.extend_from_slice(&unix_ms.to_le_bytes()),
+            Record::CleanStop { unix_ms } => out.extend_from_slice(&unix_ms.to_le_bytes()),
+            Record::Horizon {
+                unix_ms,
+                lease_ms_max,
+            } => {
+                out.extend_from_slice(&unix_ms.to_le_bytes());
+                if let Some(lease_ms_max) = lease_ms_max {
+                    out.extend_from_slice(&lease_ms_max.to_le_bytes());
+                }
+            }
+            Record::Clock {
+                unix_ms,
+                wall_unix_ms,
+            } => {
+                out.extend_from_slice(&unix_ms.to_le_bytes());
+                if let Some(wall_unix_ms) = wall_unix_ms {
+                    out.extend_from_slice(&wall_unix_ms.to_le_bytes());
+                }
+            }
             Record::Ceiling { shard, fence } => {
                 assert!(fence <= FENCE_MAX, "{fence} is no fence");
                 out.extend_from_slice(&shard.to_le_bytes());
@@ -76,7 +92,7 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(&deadline_unix_ms.to_le_bytes());
             }
             Record::SessionEnded { session } => out.extend_from_slice(&session.to_le_bytes()),
-            Record::Granted(lease) => lease.encode(out),
+            Record::Granted(lease) | Record::GrantedLong(lease) => lease.encode(out),
             Record::Renewed {
                 key,
                 fence,
@@ -133,9 +149,19 @@ impl<'a> Record<'a> {
             },
             kind::HORIZON => Record::Horizon {
                 unix_ms: fields.u64("time")?,
+                lease_ms_max: None,
+            },
+            kind::HORIZON_BOUNDED => Record::Horizon {
+                unix_ms: fields.u64("time")?,
+                lease_ms_max: Some(fields.u32("longest lease")?),
             },
             kind::CLOCK => Record::Clock {
                 unix_ms: fields.u64("time")?,
+                wall_unix_ms: None,
+            },
+            kind::CLOCK_PAIR => Record::Clock {
+                unix_ms: fields.u64("time")?,
+                wall_unix_ms: Some(fields.u64("wall clock")?),
             },
             kind::SESSION_OPENED => Record::SessionOpened {
                 session: fields.u64("session")?,
@@ -151,6 +177,7 @@ impl<'a> Record<'a> {
                 session: fields.u64("session")?,
             },
             kind::GRANTED => Record::Granted(Lease::decode(&mut fields)?),
+            kind::GRANTED_LONG => Record::GrantedLong(Lease::decode(&mut fields)?),
             kind::RENEWED => Record::Renewed {
                 fence: fields.fence()?,
                 until_unix_ms: fields.u64("end")?,

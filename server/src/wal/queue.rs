@@ -43,7 +43,9 @@ impl Batch {
     pub(crate) fn push_any(&mut self, record: &Record<'_>) {
         match *record {
             Record::Ceiling { shard, fence } => self.ceilings.push((shard, fence)),
-            Record::Granted(lease) => self.fence_max = self.fence_max.max(lease.fence),
+            Record::Granted(lease) | Record::GrantedLong(lease) => {
+                self.fence_max = self.fence_max.max(lease.fence);
+            }
             _ => {}
         }
         record.append_to(&mut self.bytes);

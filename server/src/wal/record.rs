@@ -25,7 +25,8 @@ const _: () =
 /// What a server writes down while it runs, and so what can be believed after it stopped without saying so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Ceilings and horizons only. Leases and sessions are in the snapshot of a clean stop and nowhere else.
+    /// Ceilings, horizons and leases longer than a horizon is to cover, with their sessions. Other
+    /// leases are in the snapshot of a clean stop and nowhere else.
     Fences,
     /// Every grant, renewal, release and session.
     Leases,
@@ -107,15 +108,20 @@ pub enum Record<'a> {
         /// The largest that may be issued.
         fence: u64,
     },
-    /// No lease ends later than this.
+    /// No lease that is not written down ends later than this.
     Horizon {
         /// When the last one may end.
         unix_ms: u64,
+        /// How long such a lease may last at most. `None` in logs of servers that had no such
+        /// bound.
+        lease_ms_max: Option<u32>,
     },
-    /// What the wall clock showed, so that a restart notices one that was set back.
+    /// What the log's own clock and the wall clock showed at one moment.
     Clock {
-        /// The time.
+        /// By the log's clock, as every other time in the log.
         unix_ms: u64,
+        /// By the wall clock. `None` in logs of servers that wrote the wall clock everywhere.
+        wall_unix_ms: Option<u64>,
     },
     /// A session began.
     SessionOpened {
@@ -142,6 +148,9 @@ pub enum Record<'a> {
     },
     /// A lock was granted, or granted again to its reentrant holder.
     Granted(Lease<'a>),
+    /// The same for a lease longer than a server that writes down fences only leaves to its
+    /// horizon: it is written down one by one until it ends.
+    GrantedLong(Lease<'a>),
     /// A lease was renewed.
     Renewed {
         /// Of which key.
@@ -200,6 +209,9 @@ pub(super) mod kind {
     pub(in super::super) const CEILING: u8 = 0x03;
     pub(in super::super) const HORIZON: u8 = 0x04;
     pub(in super::super) const CLOCK: u8 = 0x05;
+    // 0x06 to 0x08 are left to the cluster.
+    pub(in super::super) const CLOCK_PAIR: u8 = 0x09;
+    pub(in super::super) const HORIZON_BOUNDED: u8 = 0x0a;
     pub(in super::super) const SESSION_OPENED: u8 = 0x10;
     pub(in super::super) const SESSION_KEPT: u8 = 0x11;
     pub(in super::super) const SESSION_ENDED: u8 = 0x12;
@@ -207,6 +219,8 @@ pub(super) mod kind {
     pub(in super::super) const RENEWED: u8 = 0x21;
     pub(in super::super) const RELEASED: u8 = 0x22;
     pub(in super::super) const DOWNGRADED: u8 = 0x23;
+    // 0x24 is left to the cluster.
+    pub(in super::super) const GRANTED_LONG: u8 = 0x25;
     pub(in super::super) const SNAPSHOT_BEGIN: u8 = 0x30;
     pub(in super::super) const SNAPSHOT_END: u8 = 0x31;
     pub(in super::super) const CONTINUED: u8 = 0x40;
@@ -235,12 +249,19 @@ impl<'a> Record<'a> {
             Record::Started { .. } => kind::STARTED,
             Record::CleanStop { .. } => kind::CLEAN_STOP,
             Record::Ceiling { .. } => kind::CEILING,
-            Record::Horizon { .. } => kind::HORIZON,
-            Record::Clock { .. } => kind::CLOCK,
+            Record::Horizon {
+                lease_ms_max: None, ..
+            } => kind::HORIZON,
+            Record::Horizon { .. } => kind::HORIZON_BOUNDED,
+            Record::Clock {
+                wall_unix_ms: None, ..
+            } => kind::CLOCK,
+            Record::Clock { .. } => kind::CLOCK_PAIR,
             Record::SessionOpened { .. } => kind::SESSION_OPENED,
             Record::SessionKept { .. } => kind::SESSION_KEPT,
             Record::SessionEnded { .. } => kind::SESSION_ENDED,
             Record::Granted(_) => kind::GRANTED,
+            Record::GrantedLong(_) => kind::GRANTED_LONG,
             Record::Renewed { .. } => kind::RENEWED,
             Record::Released { .. } => kind::RELEASED,
             Record::Downgraded { .. } => kind::DOWNGRADED,

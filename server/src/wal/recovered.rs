@@ -16,16 +16,20 @@ pub struct Recovered {
     pub ceilings: BTreeMap<u16, u64>,
     /// No fence above this was ever issued. The floor of every shard from now on. 0 for a new log.
     pub ceiling_max: u64,
-    /// No lease ends later than this. 0 if nobody said so.
+    /// No lease that is not among `leases` ends later than this. 0: there is no such lease.
     pub horizon_unix_ms: u64,
-    /// The latest time that the log knows of. If the wall clock shows less, it was set back.
+    /// No such lease was longer than this when it was granted or renewed.
+    pub horizon_lease_ms_max: u64,
+    /// The latest time that the log knows of, by its own clock.
     pub last_clock_unix_ms: u64,
+    /// How far the wall clock was ahead of the log's clock.
+    pub wall_ahead_ms: i64,
     /// The last server stopped in good order: `sessions` and `leases` are complete.
     pub was_clean: bool,
     /// What the last server wrote down. `None`: this is a new log.
     pub scope: Option<Scope>,
-    /// Sessions that live, as far as the log knows. None after a server that wrote down fences only and did not stop in
-    /// good order.
+    /// Sessions that live, as far as the log knows. After a server that wrote down fences only and
+    /// did not stop in good order: those that have a long lease, or had one.
     pub sessions: Vec<RecoveredSession>,
     /// Their leases.
     pub leases: Leases,
@@ -64,8 +68,13 @@ impl Recovered {
         Ok(Recovered {
             ceilings: state.ceilings,
             ceiling_max: state.ceiling_max,
-            horizon_unix_ms: state.horizon_unix_ms,
+            horizon_unix_ms: match state.is_clean {
+                true => 0,
+                false => state.horizon_unix_ms,
+            },
+            horizon_lease_ms_max: state.horizon_lease_ms_max,
             last_clock_unix_ms: state.clock_unix_ms,
+            wall_ahead_ms: state.wall_ahead_ms,
             was_clean: state.is_clean,
             scope: state.scope,
             sessions,

@@ -165,11 +165,13 @@ pub(crate) fn repair_on(
     if ceiling >= FENCE_MAX {
         return Err(RepairError::NoFencesLeft { fence_found });
     }
+    // The new log's clock goes on from the latest time that was found, as a server's would.
+    let now_unix_ms = wish.now_unix_ms.max(found.clock_unix_ms);
     let kept = |name: &String| format!("damaged-{}-{name}", wish.now_unix_ms);
     let plan = Repaired {
         fence_found,
         ceiling,
-        horizon_unix_ms: wish.now_unix_ms + wish.lease_ms_max,
+        horizon_unix_ms: now_unix_ms + wish.lease_ms_max,
         moved: found.names.iter().map(kept).collect(),
     };
     if !wish.accept_loss {
@@ -183,13 +185,18 @@ pub(crate) fn repair_on(
     let shelf = Shelf::new(segment_bytes, 0);
     shelf.number_spares_from(found.spare_next);
     shelf.begin_segment(&*disk, found.sequence_next, begin)?;
-    let mut snapshot = SnapshotFile::create(disk.clone(), begin, wish.now_unix_ms, Scope::Fences)?;
+    let mut snapshot = SnapshotFile::create(disk.clone(), begin, now_unix_ms, Scope::Fences)?;
     snapshot.add(&Record::Ceiling {
         shard: 0,
         fence: ceiling,
     })?;
+    snapshot.add(&Record::Clock {
+        unix_ms: now_unix_ms,
+        wall_unix_ms: Some(wish.now_unix_ms),
+    })?;
     snapshot.add(&Record::Horizon {
         unix_ms: plan.horizon_unix_ms,
+        lease_ms_max: None,
     })?;
     snapshot.finish(begin)?;
 
@@ -205,6 +212,8 @@ pub(crate) fn repair_on(
 #[derive(Default)]
 struct Found {
     fence_max: u64,
+    /// The latest time that a record calls the present.
+    clock_unix_ms: u64,
     /// Behind every position.
     end: Position,
     sequence_next: u64,
@@ -236,13 +245,22 @@ impl Found {
         scan(disk, &mut |place, frame, record| {
             let fence = match *record {
                 Record::Ceiling { fence, .. } => fence,
-                Record::Granted(lease) => lease.fence,
+                Record::Granted(lease) | Record::GrantedLong(lease) => lease.fence,
                 Record::Renewed { fence, .. }
                 | Record::Released { fence, .. }
                 | Record::Downgraded { fence, .. } => fence,
                 _ => 0,
             };
             found.fence_max = found.fence_max.max(fence);
+            let present_ms = match *record {
+                Record::Started { unix_ms, .. }
+                | Record::CleanStop { unix_ms }
+                | Record::SnapshotBegin { unix_ms, .. }
+                | Record::Clock { unix_ms, .. } => unix_ms,
+                Record::Granted(lease) | Record::GrantedLong(lease) => lease.granted_unix_ms,
+                _ => 0,
+            };
+            found.clock_unix_ms = found.clock_unix_ms.max(present_ms);
             // In a snapshot a position is a place in the file.
             if matches!(place.file, Name::Segment(_)) {
                 found.end = found.end.max(frame.position.plus(frame.bytes as u64));

@@ -75,6 +75,7 @@ impl SnapshotFile {
                     | Record::Clock { .. }
                     | Record::SessionOpened { .. }
                     | Record::Granted(_)
+                    | Record::GrantedLong(_)
             ),
             "{record:?} is a change and no state"
         );

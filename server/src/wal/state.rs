@@ -74,8 +74,12 @@ pub(crate) struct State {
     pub(crate) ceilings: BTreeMap<u16, u64>,
     pub(crate) ceiling_max: u64,
     pub(crate) horizon_unix_ms: u64,
-    /// The latest moment that any record calls the present.
+    /// No lease that only the horizon covers was longer than this.
+    pub(crate) horizon_lease_ms_max: u64,
+    /// The latest moment that any record calls the present, by the log's clock.
     pub(crate) clock_unix_ms: u64,
+    /// How far the wall clock was ahead of the log's clock when the log last heard of it.
+    pub(crate) wall_ahead_ms: i64,
     /// What the last server wrote down; `None` before the first.
     pub(crate) scope: Option<Scope>,
     pub(crate) is_clean: bool,
@@ -87,6 +91,9 @@ pub(crate) struct State {
     /// The ceilings in the log since its last server started, and what they must all lie at or above.
     life_ceilings: BTreeMap<u16, u64>,
     life_floor: u64,
+    /// The last server, one that writes down fences only, has written its first horizon. From there
+    /// on it follows long leases only.
+    life_has_horizon: bool,
 }
 
 impl State {
@@ -97,9 +104,10 @@ impl State {
                 self.snapshot_unix_ms = unix_ms;
                 self.tell_time(unix_ms);
                 self.scope = Some(scope);
+                self.life_has_horizon = true;
             }
             Record::Ceiling { shard, fence } => self.raise_ceiling(shard, fence),
-            Record::Granted(lease) => {
+            Record::Granted(lease) | Record::GrantedLong(lease) => {
                 self.snapshot_fence_max = self.snapshot_fence_max.max(lease.fence);
                 self.apply_common(record);
             }
@@ -116,9 +124,13 @@ impl State {
         let was_clean = std::mem::replace(&mut self.is_clean, false);
         match *record {
             Record::Started { unix_ms, scope } => {
-                self.forget_unless(was_clean);
+                if was_clean {
+                    // Every lease is known: there is nothing left for a horizon to cover.
+                    self.horizon_unix_ms = 0;
+                }
                 self.tell_time(unix_ms);
                 self.scope = Some(scope);
+                self.life_has_horizon = false;
                 self.life_ceilings.clear();
                 self.life_floor = self.ceiling_max;
             }
@@ -138,7 +150,14 @@ impl State {
                 }
                 self.raise_ceiling(shard, fence);
             }
-            Record::Granted(lease) => {
+            Record::Horizon { .. } => {
+                self.apply_common(record);
+                if self.scope == Some(Scope::Fences) && !self.life_has_horizon {
+                    self.life_has_horizon = true;
+                    self.forget_short();
+                }
+            }
+            Record::Granted(lease) | Record::GrantedLong(lease) => {
                 if lease.fence > self.ceiling_max {
                     return Err(BrokenRule::FenceAboveCeilings {
                         fence: lease.fence,
@@ -159,10 +178,18 @@ impl State {
     /// What means the same in a snapshot and in the log.
     fn apply_common(&mut self, record: &Record<'_>) {
         match *record {
-            Record::Horizon { unix_ms } => {
-                self.horizon_unix_ms = self.horizon_unix_ms.max(unix_ms);
+            Record::Horizon {
+                unix_ms,
+                lease_ms_max,
+            } => self.raise_horizon(unix_ms, lease_ms_max),
+            Record::Clock {
+                unix_ms,
+                wall_unix_ms,
+            } => {
+                self.tell_time(unix_ms);
+                let wall_unix_ms = wall_unix_ms.unwrap_or(unix_ms);
+                self.wall_ahead_ms = wall_unix_ms.wrapping_sub(unix_ms) as i64;
             }
-            Record::Clock { unix_ms } => self.tell_time(unix_ms),
             Record::SessionOpened {
                 session,
                 ttl_ms,
@@ -174,10 +201,13 @@ impl State {
                 deadline_unix_ms,
             } => self.sessions.keep(session, deadline_unix_ms),
             Record::SessionEnded { session } => self.sessions.end(session),
-            Record::Granted(lease) => {
+            Record::Granted(lease) | Record::GrantedLong(lease) => {
                 self.tell_time(lease.granted_unix_ms);
                 let owner = self.sessions.mention(lease.session);
-                self.leases.grant(&lease, owner);
+                match record {
+                    Record::GrantedLong(_) => self.leases.grant_long(&lease, owner),
+                    _ => self.leases.grant(&lease, owner),
+                }
             }
             Record::Renewed {
                 key,
@@ -202,18 +232,26 @@ impl State {
                 ceiling: self.ceiling_max,
             });
         }
-        self.forget_unless(self.is_clean);
         self.leases.settle(self.sessions.owners());
         Ok(std::mem::take(&mut self.sessions).into_live())
     }
 
-    /// A server that wrote down fences only, and did not say goodbye, left with leases and sessions that nobody knows, and
-    /// those that are known may be over.
-    fn forget_unless(&mut self, was_clean: bool) {
-        if self.scope == Some(Scope::Fences) && !was_clean {
-            self.leases = Leases::default();
-            self.sessions = Sessions::default();
+    /// A server that writes down fences only has begun to serve. What becomes of the leases that it
+    /// found is written down for long ones only; the others may end at any moment without a word,
+    /// and its horizon covers them.
+    fn forget_short(&mut self) {
+        let owners = self.leases.forget_short();
+        self.sessions.forget_unless(|owner| owners.contains(&owner));
+    }
+
+    fn raise_horizon(&mut self, unix_ms: u64, lease_ms_max: Option<u32>) {
+        if self.horizon_unix_ms <= self.clock_unix_ms {
+            // All that the earlier horizon covered is over.
+            self.horizon_lease_ms_max = 0;
         }
+        let lease_ms_max = lease_ms_max.map_or(u64::MAX, u64::from);
+        self.horizon_lease_ms_max = self.horizon_lease_ms_max.max(lease_ms_max);
+        self.horizon_unix_ms = self.horizon_unix_ms.max(unix_ms);
     }
 
     fn raise_ceiling(&mut self, shard: u16, fence: u64) {
@@ -298,6 +336,16 @@ impl Sessions {
         let session = &mut self.all[number as usize];
         session.stage = Stage::Ended;
         session.recovered.name = Box::default();
+    }
+
+    /// Forgets what was said of the sessions that `is_needed` does not name.
+    fn forget_unless(&mut self, is_needed: impl Fn(Owner) -> bool) {
+        for (session, owner) in self.all.iter_mut().zip(0..) {
+            if session.stage == Stage::Open && !is_needed(owner) {
+                session.stage = Stage::Mentioned;
+                session.recovered.deadline_unix_ms = 0;
+            }
+        }
     }
 
     fn owners(&self) -> Vec<Option<LiveOwner>> {

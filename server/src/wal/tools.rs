@@ -300,8 +300,26 @@ impl fmt::Display for Line<'_> {
             }
             Record::CleanStop { unix_ms } => write!(f, "clean-stop {}", Utc(unix_ms)),
             Record::Ceiling { shard, fence } => write!(f, "ceiling shard={shard} fence={fence}"),
-            Record::Horizon { unix_ms } => write!(f, "horizon {}", Utc(unix_ms)),
-            Record::Clock { unix_ms } => write!(f, "clock {}", Utc(unix_ms)),
+            Record::Horizon {
+                unix_ms,
+                lease_ms_max,
+            } => {
+                write!(f, "horizon {}", Utc(unix_ms))?;
+                match lease_ms_max {
+                    Some(lease_ms_max) => write!(f, " leases<={lease_ms_max}ms"),
+                    None => Ok(()),
+                }
+            }
+            Record::Clock {
+                unix_ms,
+                wall_unix_ms,
+            } => {
+                write!(f, "clock {}", Utc(unix_ms))?;
+                match wall_unix_ms {
+                    Some(wall_unix_ms) => write!(f, " wall={}", Utc(wall_unix_ms)),
+                    None => Ok(()),
+                }
+            }
             Record::SessionOpened {
                 session,
                 ttl_ms,
@@ -322,9 +340,13 @@ impl fmt::Display for Line<'_> {
                 Utc(deadline_unix_ms)
             ),
             Record::SessionEnded { session } => write!(f, "session-ended {session:#x}"),
-            Record::Granted(lease) => write!(
+            Record::Granted(lease) | Record::GrantedLong(lease) => write!(
                 f,
-                "granted key=\"{}\" fence={} session={:#x} {}{} count={} since={} until={} note=\"{}\"",
+                "{} key=\"{}\" fence={} session={:#x} {}{} count={} since={} until={} note=\"{}\"",
+                match self.0 {
+                    Record::GrantedLong(_) => "granted-long",
+                    _ => "granted",
+                },
                 lease.key.escape_ascii(),
                 lease.fence,
                 lease.session,

@@ -16,7 +16,7 @@ use server::wal::{self, Record};
 use std::path::Path;
 use tempfile::TempDir;
 
-fn on(directory: &Path, durability: Durability) -> Server {
+pub(crate) fn on(directory: &Path, durability: Durability) -> Server {
     with_grace(directory, durability, true)
 }
 
@@ -56,7 +56,7 @@ fn comes_back(server: &Server, session: SessionKey) -> Peer {
 }
 
 /// `None`: there is no grace period.
-fn recovering_ms(peer: &mut Peer, key: &str) -> Option<u32> {
+pub(crate) fn recovering_ms(peer: &mut Peer, key: &str) -> Option<u32> {
     peer.ask(&acquire(key, 100, 0), |reply| match reply {
         Reply::Unavailable {
             reason: UnavailableReason::RECOVERING,

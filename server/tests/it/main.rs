@@ -4,6 +4,7 @@ mod audit;
 mod common;
 mod crowd;
 mod durable;
+mod grace;
 mod healthy;
 mod hostile;
 mod http;

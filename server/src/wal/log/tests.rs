@@ -74,7 +74,11 @@ fn one_write_may_fill_many_segments() {
     let mut records = Vec::new();
     setup(&mut records);
     for unix_ms in 0..1000 {
-        Record::Clock { unix_ms }.append_to(&mut records);
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: None,
+        }
+        .append_to(&mut records);
     }
     log.commit(&mut records).unwrap();
     assert!(log.shelf.closed_count() > 10);
@@ -100,7 +104,11 @@ fn a_mark_is_written_once_and_gives_way_to_the_next_record() {
     assert_eq!(disk.operations(), operations);
     assert_eq!(log.end(), end);
     let mut records = Vec::new();
-    Record::Clock { unix_ms: 77 }.append_to(&mut records);
+    Record::Clock {
+        unix_ms: 77,
+        wall_unix_ms: None,
+    }
+    .append_to(&mut records);
     log.commit(&mut records).unwrap();
     drop(log);
     assert_eq!(open(&disk).1.last_clock_unix_ms, 77);
@@ -126,7 +134,11 @@ fn segments_of_another_size_are_read_and_not_used_again() {
     let mut records = Vec::new();
     setup(&mut records);
     for unix_ms in 0..200 {
-        Record::Clock { unix_ms }.append_to(&mut records);
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: None,
+        }
+        .append_to(&mut records);
     }
     let (mut log, _) = open(&disk);
     log.commit(&mut records.clone()).unwrap();

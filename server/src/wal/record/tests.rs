@@ -24,6 +24,18 @@ const LEASE: Lease<'_> = Lease {
     note: b"hi",
 };
 
+/// The payload of [`LEASE`].
+const GRANTED: [u8; 50] = [
+    6, 5, 4, 3, 2, 1, 0, 0, // fence
+    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // session
+    0xdd, 0xcc, 0xbb, 0xaa, 0x99, 0x01, 0, 0, // until
+    0, 0, 0xbb, 0xaa, 0x99, 0x01, 0, 0, // granted
+    3, 0, 0, 0, // count
+    1, // flags
+    9, 0, // bytes of the key
+    b'o', b'r', b'd', b'e', b'r', b's', b'/', b'4', b'2', b'h', b'i',
+];
+
 #[test]
 fn every_kind_has_these_bytes() {
     let key = b"k".as_slice();
@@ -50,14 +62,36 @@ fn every_kind_has_these_bytes() {
             &[3, 2, 0x40, 0x42, 0x0f, 0, 0, 0, 0, 0],
         ),
         (
-            Record::Horizon { unix_ms: 6 },
+            Record::Horizon {
+                unix_ms: 6,
+                lease_ms_max: None,
+            },
             0x04,
             &[6, 0, 0, 0, 0, 0, 0, 0],
         ),
         (
-            Record::Clock { unix_ms: 7 },
+            Record::Clock {
+                unix_ms: 7,
+                wall_unix_ms: None,
+            },
             0x05,
             &[7, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            Record::Clock {
+                unix_ms: 7,
+                wall_unix_ms: Some(8),
+            },
+            0x09,
+            &[7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            Record::Horizon {
+                unix_ms: 6,
+                lease_ms_max: Some(30_000),
+            },
+            0x0a,
+            &[6, 0, 0, 0, 0, 0, 0, 0, 0x30, 0x75, 0, 0],
         ),
         (
             Record::SessionOpened {
@@ -84,20 +118,8 @@ fn every_kind_has_these_bytes() {
             0x12,
             &[9, 0, 0, 0, 0, 0, 0, 0],
         ),
-        (
-            Record::Granted(LEASE),
-            0x20,
-            &[
-                6, 5, 4, 3, 2, 1, 0, 0, // fence
-                0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, // session
-                0xdd, 0xcc, 0xbb, 0xaa, 0x99, 0x01, 0, 0, // until
-                0, 0, 0xbb, 0xaa, 0x99, 0x01, 0, 0, // granted
-                3, 0, 0, 0, // count
-                1, // flags
-                9, 0, // bytes of the key
-                b'o', b'r', b'd', b'e', b'r', b's', b'/', b'4', b'2', b'h', b'i',
-            ],
-        ),
+        (Record::Granted(LEASE), 0x20, &GRANTED),
+        (Record::GrantedLong(LEASE), 0x25, &GRANTED),
         (
             Record::Renewed {
                 key,
@@ -198,7 +220,13 @@ fn what_no_server_writes_is_malformed() {
 #[test]
 fn callers_write_changes_and_the_log_writes_the_rest() {
     assert!(Record::Ceiling { shard: 0, fence: 1 }.is_callers());
-    assert!(Record::Clock { unix_ms: 0 }.is_callers());
+    assert!(
+        Record::Clock {
+            unix_ms: 0,
+            wall_unix_ms: None
+        }
+        .is_callers()
+    );
     assert!(Record::Granted(LEASE).is_callers());
     let scope = Scope::Fences;
     assert!(!Record::Started { unix_ms: 0, scope }.is_callers());
@@ -242,8 +270,8 @@ proptest! {
             Record::Started { unix_ms: time, scope },
             Record::CleanStop { unix_ms: time },
             Record::Ceiling { shard, fence },
-            Record::Horizon { unix_ms: time },
-            Record::Clock { unix_ms: time },
+            Record::Horizon { unix_ms: time, lease_ms_max: None },
+            Record::Clock { unix_ms: time, wall_unix_ms: None },
             Record::SessionOpened { session: number, ttl_ms: small, deadline_unix_ms: time, name: &name },
             Record::SessionKept { session: number, deadline_unix_ms: time },
             Record::SessionEnded { session: number },

@@ -245,7 +245,11 @@ fn a_write_whose_beginning_was_lost_is_torn_and_not_damaged() {
     let now = trail.last().now_unix_ms;
     let mut records = Vec::new();
     for unix_ms in 0..40 {
-        Record::Clock { unix_ms }.append_to(&mut records);
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: None,
+        }
+        .append_to(&mut records);
     }
     life.log.commit(&mut records).unwrap();
     drop(life);
@@ -273,7 +277,11 @@ fn stale_records_are_not_replayed_even_where_the_next_record_would_be() {
     let mut records = Vec::new();
     let mut commit = |log: &mut Log, unix_ms| {
         records.clear();
-        Record::Clock { unix_ms }.append_to(&mut records);
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: None,
+        }
+        .append_to(&mut records);
         log.commit(&mut records).unwrap();
     };
     let stale_ms = 9000;
@@ -286,7 +294,10 @@ fn stale_records_are_not_replayed_even_where_the_next_record_would_be() {
     snapshot
         .as_mut()
         .unwrap()
-        .add(&Record::Clock { unix_ms: 1 })
+        .add(&Record::Clock {
+            unix_ms: 1,
+            wall_unix_ms: None,
+        })
         .unwrap();
     snapshot.unwrap().finish(log.end()).unwrap();
     log.shelf.retire(&disk, log.end()).unwrap();
@@ -319,7 +330,11 @@ fn a_log_that_ends_before_its_snapshot_does_is_damaged() {
     let begin = log.end();
     let file = SnapshotFile::create(Arc::new(disk.clone()), begin, 1, Scope::Leases).unwrap();
     let mut records = Vec::new();
-    Record::Clock { unix_ms: 1 }.append_to(&mut records);
+    Record::Clock {
+        unix_ms: 1,
+        wall_unix_ms: None,
+    }
+    .append_to(&mut records);
     log.commit(&mut records).unwrap();
     file.finish(log.end()).unwrap();
     drop(log);

@@ -43,6 +43,10 @@ const OPENED: Record<'_> = Record::SessionOpened {
     deadline_unix_ms: 500,
     name: b"",
 };
+const HORIZON: Record<'_> = Record::Horizon {
+    unix_ms: 4,
+    lease_ms_max: Some(1),
+};
 const CEILING: Record<'_> = Record::Ceiling {
     shard: 0,
     fence: 100,
@@ -119,30 +123,115 @@ fn an_id_that_comes_back_is_another_session() {
     assert_eq!(recovered.sessions.len(), 1);
 }
 
-#[test]
-fn leases_of_a_server_that_wrote_down_fences_only_are_worth_something_after_a_clean_stop_only() {
+/// What is left of a lease that was held at a clean stop, after these records.
+fn leases_after(held: &Record<'_>, log: &[Record<'_>]) -> usize {
     let scope = Scope::Fences;
     let begin = Record::SnapshotBegin { unix_ms: 1, scope };
-    let granted = Record::Granted(lease(b"k", 1, false));
-    let snapshot = [begin, CEILING, OPENED, granted];
+    let mut state = State::default();
+    for record in [&begin, &CEILING, &OPENED, held] {
+        state.apply_snapshot(record).unwrap();
+    }
+    apply_all(&mut state, log);
+    let recovered = recovered(state);
+    assert_eq!(recovered.leases.count(), recovered.sessions.len());
+    recovered.leases.count()
+}
+
+#[test]
+fn a_lease_is_known_until_a_server_serves_that_does_not_follow_it() {
     let stop = Record::CleanStop { unix_ms: 2 };
     let started = |scope| Record::Started { unix_ms: 3, scope };
-    let leases_after = |log: &[Record<'_>]| {
+    let short = Record::Granted(lease(b"k", 1, false));
+    let killed_at_start = [stop, started(Scope::Fences)];
+    let killed_twice = [stop, started(Scope::Fences), started(Scope::Leases)];
+    assert_eq!(leases_after(&short, &[]), 1, "killed behind the snapshot");
+    assert_eq!(leases_after(&short, &[stop]), 1);
+    assert_eq!(leases_after(&short, &killed_at_start), 1);
+    assert_eq!(leases_after(&short, &killed_twice), 1);
+    let served = [stop, started(Scope::Fences), HORIZON];
+    assert_eq!(leases_after(&short, &served), 0);
+    let served_both = [
+        stop,
+        started(Scope::Fences),
+        HORIZON,
+        started(Scope::Leases),
+    ];
+    assert_eq!(leases_after(&short, &served_both), 0);
+    let served_leases = [stop, started(Scope::Leases), HORIZON];
+    assert_eq!(leases_after(&short, &served_leases), 1);
+}
+
+#[test]
+fn a_long_lease_outlives_any_number_of_servers_until_it_is_released() {
+    let stop = Record::CleanStop { unix_ms: 2 };
+    let scope = Scope::Fences;
+    let started = Record::Started { unix_ms: 3, scope };
+    let held = lease(b"k", 1, false);
+    let long = Record::GrantedLong(held);
+    let released = Record::Released {
+        key: b"k",
+        fence: 1,
+        count_left: 0,
+    };
+    assert_eq!(leases_after(&long, &[stop, started, HORIZON]), 1);
+    // Written down again by a server for which it has become a long one.
+    let short = Record::Granted(held);
+    let again = [stop, started, long, HORIZON, started, HORIZON, HORIZON];
+    assert_eq!(leases_after(&short, &again), 1);
+    let given_back = [stop, started, HORIZON, released, started, HORIZON];
+    assert_eq!(leases_after(&long, &given_back), 0);
+}
+
+#[test]
+fn a_horizon_counts_until_a_clean_stop_whatever_is_started_in_between() {
+    let scope = Scope::Fences;
+    let started = |scope| Record::Started { unix_ms: 3, scope };
+    let horizon_after = |log: &[Record<'_>]| {
         let mut state = State::default();
-        for record in &snapshot {
-            state.apply_snapshot(record).unwrap();
-        }
         apply_all(&mut state, log);
         let recovered = recovered(state);
-        assert_eq!(recovered.leases.count(), recovered.sessions.len());
-        recovered.leases.count()
+        (recovered.horizon_unix_ms, recovered.horizon_lease_ms_max)
     };
-    assert_eq!(leases_after(&[]), 0, "it was killed after the snapshot");
-    assert_eq!(leases_after(&[stop]), 1);
-    assert_eq!(leases_after(&[stop, started(Scope::Fences)]), 0);
-    assert_eq!(leases_after(&[stop, started(Scope::Leases)]), 1);
-    let killed_in_between = [stop, started(Scope::Fences), started(Scope::Leases)];
-    assert_eq!(leases_after(&killed_in_between), 0);
+    let horizon = |unix_ms, lease_ms_max| Record::Horizon {
+        unix_ms,
+        lease_ms_max,
+    };
+    let (near, far) = (horizon(9, Some(5)), horizon(90, Some(50)));
+    let stop = Record::CleanStop { unix_ms: 4 };
+    let lease = started(Scope::Leases);
+    assert_eq!(horizon_after(&[started(scope), near, lease, lease]), (9, 5));
+    assert_eq!(horizon_after(&[started(scope), far, near]), (90, 50));
+    assert_eq!(horizon_after(&[started(scope), near, stop]).0, 0);
+    assert_eq!(horizon_after(&[started(scope), near, stop, lease]).0, 0);
+    // A horizon that has passed bounds nothing any more.
+    let clock = Record::Clock {
+        unix_ms: 10,
+        wall_unix_ms: None,
+    };
+    assert_eq!(
+        horizon_after(&[started(scope), horizon(9, None)]),
+        (9, u64::MAX)
+    );
+    let later = [started(scope), horizon(9, None), clock, far];
+    assert_eq!(horizon_after(&later), (90, 50));
+}
+
+#[test]
+fn the_latest_word_about_the_wall_clock_counts() {
+    let clock = |unix_ms, wall_unix_ms| Record::Clock {
+        unix_ms,
+        wall_unix_ms,
+    };
+    let ahead_after = |log: &[Record<'_>]| {
+        let mut state = State::default();
+        apply_all(&mut state, log);
+        let recovered = recovered(state);
+        (recovered.last_clock_unix_ms, recovered.wall_ahead_ms)
+    };
+    assert_eq!(ahead_after(&[clock(100, None)]), (100, 0));
+    assert_eq!(ahead_after(&[clock(100, Some(150))]), (100, 50));
+    let back = [clock(100, Some(150)), clock(101, Some(41))];
+    assert_eq!(ahead_after(&back), (101, -60));
 }
 
 #[test]
@@ -277,6 +366,7 @@ fn shuffled(records: Vec<Record<'static>>, dice: &mut Dice) -> Vec<Record<'stati
 fn must_follow(before: &Record<'_>, after: &Record<'_>) -> bool {
     let name = |record: &Record<'_>| match *record {
         Record::Granted(Lease { key, fence, .. })
+        | Record::GrantedLong(Lease { key, fence, .. })
         | Record::Renewed { key, fence, .. }
         | Record::Released { key, fence, .. }
         | Record::Downgraded { key, fence } => Some((key.to_vec(), fence)),

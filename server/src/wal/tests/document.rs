@@ -28,8 +28,22 @@ fn every_kind_is_in_the_document() {
         Record::Started { unix_ms, scope },
         Record::CleanStop { unix_ms },
         Record::Ceiling { shard: 1, fence },
-        Record::Horizon { unix_ms },
-        Record::Clock { unix_ms },
+        Record::Horizon {
+            unix_ms,
+            lease_ms_max: None,
+        },
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: None,
+        },
+        Record::Horizon {
+            unix_ms,
+            lease_ms_max: Some(1),
+        },
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: Some(1),
+        },
         Record::SessionOpened {
             session,
             ttl_ms: 1,
@@ -42,6 +56,7 @@ fn every_kind_is_in_the_document() {
         },
         Record::SessionEnded { session },
         Record::Granted(lease),
+        Record::GrantedLong(lease),
         Record::Renewed {
             key,
             fence,

@@ -64,14 +64,20 @@ impl Trail {
         let view = View::of(recovered, now_unix_ms);
         let candidates = self.synced..self.worlds.len();
         // Some records change nothing that can be seen. The last that fits.
-        let fits = |index: &usize| self.worlds[*index].view_at(now_unix_ms) == view;
+        let fits = |index: &usize| {
+            let mut world = self.worlds[*index].view_at(now_unix_ms);
+            if recovered.was_clean {
+                world.horizon_unix_ms = 0;
+            }
+            world == view
+        };
         let Some(found) = candidates.rev().find(fits) else {
             let synced = self.worlds[self.synced].view_at(now_unix_ms);
             panic!("found {view:#?}\nwhich was never true since {synced:#?}");
         };
         assert!(recovered.last_clock_unix_ms <= now_unix_ms);
         self.worlds.truncate(found + 1);
-        self.worlds[found].restart(now_unix_ms);
+        self.worlds[found].restart(now_unix_ms, recovered.was_clean);
         self.synced = found;
     }
 }

@@ -137,9 +137,13 @@ impl World {
         }
     }
 
-    /// A restart: keys may be in other shards, so all fences go on above the highest ceiling.
-    pub(crate) fn restart(&mut self, now_unix_ms: u64) {
+    /// A restart: keys may be in other shards, so all fences go on above the highest ceiling. After a clean stop there is
+    /// nothing left that a horizon has to cover.
+    pub(crate) fn restart(&mut self, now_unix_ms: u64, was_clean: bool) {
         self.now_unix_ms = now_unix_ms;
+        if was_clean {
+            self.horizon_unix_ms = 0;
+        }
         let ceiling_max = self.ceilings.values().copied().max().unwrap_or(0);
         self.last_fences = (0..KEYS.len()).map(|key| (key, ceiling_max)).collect();
     }
@@ -153,6 +157,7 @@ impl World {
             (0, _) | (_, None) => Some(self.open_session(dice)),
             (1, _) => Some(Record::Clock {
                 unix_ms: self.now_unix_ms,
+                wall_unix_ms: None,
             }),
             (2, Some(session)) if dice.flip() => Some(self.end_session(session)),
             (3, Some(session)) => Some(self.keep_session(session)),
@@ -263,7 +268,13 @@ impl World {
         if until_unix_ms > self.horizon_unix_ms {
             self.horizon_unix_ms = until_unix_ms + 5000;
             let unix_ms = self.horizon_unix_ms;
-            emit(self, Record::Horizon { unix_ms });
+            emit(
+                self,
+                Record::Horizon {
+                    unix_ms,
+                    lease_ms_max: None,
+                },
+            );
         }
         let lease = Lease {
             key: KEYS[key],
@@ -354,6 +365,7 @@ impl World {
                 .collect();
             records.push(Record::Horizon {
                 unix_ms: self.horizon_unix_ms,
+                lease_ms_max: None,
             });
             return records;
         }

@@ -50,7 +50,10 @@ impl Listener for Heard {
     }
 }
 
-const CLOCK: Record<'_> = Record::Clock { unix_ms: 1 };
+const CLOCK: Record<'_> = Record::Clock {
+    unix_ms: 1,
+    wall_unix_ms: None,
+};
 
 fn opened(session: u64) -> Record<'static> {
     Record::SessionOpened {

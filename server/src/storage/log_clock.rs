@@ -1,0 +1,175 @@
+//! The log's clock: the one time in which everything on the disk is written.
+//!
+//! It runs with the steady clock and never steps while a server runs, so the ends of leases in the
+//! log stay right whatever happens to the wall clock. The wall clock has one use: it tells the next
+//! server how much time has passed since this one stopped. So the log also says how far the wall
+//! clock is ahead of the log's clock ([`Record::Clock`]), and says so again whenever that changes.
+//!
+//! A new server goes on from `wall - ahead`, and never from before the latest time in the log:
+//!
+//! | the wall clock was set | what becomes of leases after a crash |
+//! |---|---|
+//! | while the server ran, in either direction | they end on time: the log knows of the step |
+//! | back, while no server ran | they end late, by the step |
+//! | forward, while no server ran | they end early: it cannot be told from time that has passed |
+//!
+//! `ahead` is written as an upper bound. Being too high by a moment makes leases end late by that
+//! moment; being too low would make them end early.
+//!
+//! A step becomes known with the next records that are appended, and within a round of the keeper
+//! otherwise. A crash in that tenth of a second is the one case that is not covered.
+
+use crate::clock::Clock;
+use crate::wal::{Record, Recovered};
+use engine::Tick;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// In the log: a lease that does not end.
+pub(crate) const FOREVER_UNIX_MS: u64 = u64::MAX;
+
+/// A wall clock that falls behind by less than this was not set, but read at a bad moment.
+const BACK_MS_MIN: i64 = 10;
+
+/// Steps from this size on are worth a line in the server's own log.
+const SAID_MS_MIN: i64 = 100;
+
+/// How often a reading is tried again if the thread was interrupted during it.
+const TRIES_MAX: u32 = 3;
+
+pub(crate) struct LogClock {
+    clock: Clock,
+    /// What to add to a tick to get the log's time.
+    base_ms: u64,
+    /// How far the wall clock is ahead, as the log knows it or is about to.
+    wall_ahead_ms: AtomicI64,
+    /// Held from reading the wall clock to appending what it showed: the last such record counts.
+    following: Mutex<()>,
+}
+
+/// The wall clock was set. Holds other threads back from saying so until this is dropped.
+pub(crate) struct Step<'a> {
+    /// What to append.
+    pub(crate) record: Record<'static>,
+    _following: MutexGuard<'a, ()>,
+}
+
+impl LogClock {
+    /// Goes on where the log ends.
+    pub(crate) fn resume(clock: Clock, recovered: &Recovered) -> LogClock {
+        let tick = clock.now();
+        let wall_ms = unix_now_ms();
+        let by_wall_ms = wall_ms.saturating_add_signed(recovered.wall_ahead_ms.saturating_neg());
+        let now_ms = by_wall_ms.max(recovered.last_clock_unix_ms);
+        if now_ms > by_wall_ms {
+            tracing::warn!(
+                "the wall clock was set back by {} or more while no server ran; leases are counted \
+                 from the latest time in the log, and end late rather than early",
+                humantime::format_duration(std::time::Duration::from_millis(now_ms - by_wall_ms))
+            );
+        }
+        let log_clock = LogClock {
+            clock,
+            base_ms: now_ms.saturating_sub(tick.as_ms()),
+            wall_ahead_ms: AtomicI64::new(0),
+            following: Mutex::new(()),
+        };
+        let ahead_ms = log_clock.measure();
+        log_clock.wall_ahead_ms.store(ahead_ms, Ordering::Relaxed);
+        log_clock
+    }
+
+    /// A tick in the log's time.
+    pub(crate) fn unix_ms(&self, tick: Tick) -> u64 {
+        if tick == Tick::NEVER {
+            return FOREVER_UNIX_MS;
+        }
+        tick.as_ms() + self.base_ms
+    }
+
+    /// The present in the log's time.
+    pub(crate) fn now_unix_ms(&self) -> u64 {
+        self.unix_ms(self.clock.now())
+    }
+
+    /// What both clocks show.
+    pub(crate) fn record(&self) -> Record<'static> {
+        self.record_with(self.wall_ahead_ms.load(Ordering::Relaxed))
+    }
+
+    fn record_with(&self, ahead_ms: i64) -> Record<'static> {
+        let unix_ms = self.now_unix_ms();
+        Record::Clock {
+            unix_ms,
+            wall_unix_ms: Some(unix_ms.saturating_add_signed(ahead_ms)),
+        }
+    }
+
+    /// Whether the wall clock has gone ahead of what the log knows. That must not wait: a lease
+    /// would end early.
+    #[inline]
+    pub(crate) fn step_ahead(&self) -> Option<Step<'_>> {
+        if self.measure() <= self.wall_ahead_ms.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.follow()
+    }
+
+    /// Whether the wall clock was set, in either direction.
+    pub(crate) fn step(&self) -> Option<Step<'_>> {
+        let known_ms = self.wall_ahead_ms.load(Ordering::Relaxed);
+        let seen_ms = self.measure();
+        if seen_ms <= known_ms && seen_ms > known_ms - BACK_MS_MIN {
+            return None;
+        }
+        self.follow()
+    }
+
+    #[cold]
+    fn follow(&self) -> Option<Step<'_>> {
+        let following = self.following.lock();
+        let known_ms = self.wall_ahead_ms.load(Ordering::Relaxed);
+        let seen_ms = self.measure();
+        if seen_ms <= known_ms && seen_ms > known_ms - BACK_MS_MIN {
+            // Another thread has said so meanwhile.
+            return None;
+        }
+        self.wall_ahead_ms.store(seen_ms, Ordering::Relaxed);
+        let moved_ms = seen_ms - known_ms;
+        if moved_ms.abs() >= SAID_MS_MIN {
+            tracing::warn!(
+                "the wall clock was set by {moved_ms} ms; leases go on by the steady clock"
+            );
+        }
+        Some(Step {
+            record: self.record_with(seen_ms),
+            _following: following,
+        })
+    }
+
+    /// How far the wall clock is ahead, at most.
+    fn measure(&self) -> i64 {
+        let mut before = self.clock.now();
+        for _ in 1..TRIES_MAX {
+            let wall_ms = unix_now_ms();
+            let after = self.clock.now();
+            if before.ms_until(after) <= 1 {
+                return self.ahead_ms(wall_ms, before);
+            }
+            before = after;
+        }
+        self.ahead_ms(unix_now_ms(), before)
+    }
+
+    /// Both clocks cut off what is left of a millisecond; one more makes up for that.
+    fn ahead_ms(&self, wall_ms: u64, tick: Tick) -> i64 {
+        (wall_ms + 1).wrapping_sub(tick.as_ms() + self.base_ms) as i64
+    }
+}
+
+/// The wall clock. Outside of this file it is for people only.
+pub(crate) fn unix_now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_millis() as u64
+}

@@ -1,0 +1,189 @@
+//! Which leases this server writes down one by one, although it writes down fences only.
+//!
+//! In `fence` mode a short lease leaves no record: after a crash, the grace period covers it. A lease
+//! longer than that may be is written down, and from then on so is everything that happens to it.
+//! Here is which ones those are. Most releases are of short leases and must not pay for the
+//! question: a count answers it when there are no long ones, and a small filter answers it for
+//! nearly all others.
+//!
+//! A lease is in the set before its record is appended, and leaves it with its release, its expiry
+//! or the end of its session. It is known by a hash of key and fence. Two leases that share all 64
+//! bits would at worst cost a record that replay ignores, or miss one once in longer than any log.
+
+use ahash::RandomState;
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Counters of the filter: 64 KiB.
+const FILTER_SLOTS: usize = 1 << 14;
+
+/// Parts of the set, so that cores seldom meet.
+const PARTS: usize = 64;
+
+pub(crate) struct LongLeases {
+    count: AtomicUsize,
+    /// How many leases of the set fall into each slot.
+    filter: Box<[AtomicU32]>,
+    parts: Box<[Mutex<HashTable<u64>>]>,
+    hasher: RandomState,
+    /// Leases whose place a grant under a higher fence took, until the core that granted it writes
+    /// that down. Never more than there were long leases.
+    superseded: Mutex<Vec<(Box<[u8]>, u64)>>,
+    superseded_count: AtomicUsize,
+}
+
+impl LongLeases {
+    pub(crate) fn new() -> LongLeases {
+        LongLeases {
+            count: AtomicUsize::new(0),
+            filter: (0..FILTER_SLOTS).map(|_| AtomicU32::new(0)).collect(),
+            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            superseded: Mutex::default(),
+            superseded_count: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether this lease is written down.
+    #[inline]
+    pub(crate) fn contains(&self, key: &[u8], fence: u64) -> bool {
+        self.count() > 0 && self.look(self.hash(key, fence))
+    }
+
+    fn look(&self, hash: u64) -> bool {
+        self.slot(hash).load(Ordering::Acquire) > 0
+            && self
+                .part(hash)
+                .lock()
+                .find(hash, |&other| other == hash)
+                .is_some()
+    }
+
+    pub(crate) fn insert(&self, key: &[u8], fence: u64) {
+        let hash = self.hash(key, fence);
+        let mut part = self.part(hash).lock();
+        if part.find(hash, |&other| other == hash).is_none() {
+            part.insert_unique(hash, hash, |&hash| hash);
+            self.slot(hash).fetch_add(1, Ordering::AcqRel);
+            self.count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a lease out. `false`: it was not written down.
+    #[inline]
+    pub(crate) fn remove(&self, key: &[u8], fence: u64) -> bool {
+        self.count() > 0 && self.take_out(self.hash(key, fence))
+    }
+
+    fn take_out(&self, hash: u64) -> bool {
+        if self.slot(hash).load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut part = self.part(hash).lock();
+        let Ok(found) = part.find_entry(hash, |&other| other == hash) else {
+            return false;
+        };
+        found.remove();
+        self.slot(hash).fetch_sub(1, Ordering::AcqRel);
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        true
+    }
+
+    /// A grant under a higher fence took this lease's place.
+    pub(crate) fn supersede(&self, key: &[u8], fence: u64) {
+        if self.remove(key, fence) {
+            self.superseded.lock().push((key.into(), fence));
+            self.superseded_count.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The leases of this key that were superseded and are not written down as over yet.
+    #[inline]
+    pub(crate) fn take_superseded(&self, key: &[u8]) -> Vec<u64> {
+        if self.superseded_count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut superseded = self.superseded.lock();
+        let of_key = superseded.extract_if(.., |(other, _)| **other == *key);
+        let fences: Vec<u64> = of_key.map(|(_, fence)| fence).collect();
+        self.superseded_count
+            .fetch_sub(fences.len(), Ordering::AcqRel);
+        fences
+    }
+
+    fn hash(&self, key: &[u8], fence: u64) -> u64 {
+        self.hasher.hash_one((key, fence))
+    }
+
+    fn slot(&self, hash: u64) -> &AtomicU32 {
+        &self.filter[hash as usize % FILTER_SLOTS]
+    }
+
+    fn part(&self, hash: u64) -> &Mutex<HashTable<u64>> {
+        // The bits above those of the slot.
+        &self.parts[(hash >> 14) as usize % PARTS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_in_the_set_from_its_grant_to_its_end() {
+        let long = LongLeases::new();
+        assert!(!long.contains(b"a", 1));
+        long.insert(b"a", 1);
+        long.insert(b"a", 1);
+        assert_eq!(long.count(), 1);
+        assert!(long.contains(b"a", 1));
+        assert!(!long.contains(b"a", 2));
+        assert!(!long.contains(b"b", 1));
+        assert!(!long.remove(b"a", 2));
+        assert!(long.remove(b"a", 1));
+        assert!(!long.remove(b"a", 1));
+        assert_eq!(long.count(), 0);
+    }
+
+    #[test]
+    fn a_superseded_lease_is_handed_out_once_to_the_core_that_writes_it_down() {
+        let long = LongLeases::new();
+        long.insert(b"a", 1);
+        long.insert(b"b", 1);
+        for (key, fence) in [(b"a", 1), (b"b", 1), (b"a", 7)] {
+            long.supersede(key, fence);
+        }
+        assert_eq!(long.count(), 0);
+        assert_eq!(long.take_superseded(b"a"), [1]);
+        assert_eq!(long.take_superseded(b"a"), [0; 0]);
+        assert_eq!(long.take_superseded(b"b"), [1]);
+    }
+
+    #[test]
+    fn many_leases_are_kept_apart() {
+        let long = LongLeases::new();
+        let key = |number: u64| format!("key/{number}");
+        for number in 0..50_000 {
+            long.insert(key(number).as_bytes(), number);
+        }
+        for number in (0..50_000).step_by(2) {
+            assert!(long.remove(key(number).as_bytes(), number));
+        }
+        for number in 0..50_000 {
+            let is_in = long.contains(key(number).as_bytes(), number);
+            assert_eq!(is_in, number % 2 == 1, "{number}");
+        }
+        assert_eq!(long.count(), 25_000);
+        let left: u32 = long
+            .filter
+            .iter()
+            .map(|slot| slot.load(Ordering::Relaxed))
+            .sum();
+        assert_eq!(left, 25_000);
+    }
+}

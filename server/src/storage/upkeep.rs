@@ -1,0 +1,61 @@
+//! Upkeep of the log's files: snapshots, and the next segment ready before the writer needs it. Both may take
+//! as long as the disk does, so they have a thread of their own, and ceilings never wait for them.
+
+use super::{Storage, give_up, photo};
+use crate::shared::Shared;
+use crate::wal::WalError;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often it looks whether there is something to do.
+const ROUND: Duration = Duration::from_millis(250);
+
+/// The thread. Dropping it ends it, after the snapshot that it may be writing.
+pub(crate) struct Upkeep {
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    pub(crate) fn start(shared: Arc<Shared>, storage: Arc<Storage>) -> io::Result<Upkeep> {
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new().name("upkeep".to_owned()).spawn({
+            let is_stopping = is_stopping.clone();
+            move || {
+                while !is_stopping.load(Ordering::Acquire) {
+                    if let Err(error) = look_after(&shared, &storage) {
+                        give_up(&error);
+                    }
+                    thread::park_timeout(ROUND);
+                }
+            }
+        })?;
+        Ok(Upkeep {
+            is_stopping,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the upkeep of the log ended with a panic");
+            }
+        }
+    }
+}
+
+fn look_after(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
+    storage.wal.restock()?;
+    if storage.wal.wants_snapshot() {
+        photo::take(shared, storage)?;
+    }
+    Ok(())
+}

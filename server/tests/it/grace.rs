@@ -1,0 +1,255 @@
+//! How long a crash keeps new locks from being granted: never less than unknown leases may live, never more than
+//! `grace_max`, and whatever happens in between.
+
+use crate::common::{
+    Peer, acquire, force_release, granted, hello_for, reentrant, renew, session_bound, start_with,
+};
+use crate::durable::{on, recovering_ms, wreck};
+use protocol::{Reply, Request};
+use server::Server;
+use server::config::Durability;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longer than any grace period.
+const HOUR_MS: u32 = 3_600_000;
+
+const FENCE: Durability = Durability::Fence;
+const LEASE: Durability = Durability::Lease;
+
+/// A killed server in `fence` that has left a lease of this length to its horizon.
+fn crashed_with(ttl_ms: u32) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), FENCE);
+    Peer::connect(server.local_addr(), "holder").acquire("k", ttl_ms);
+    wreck(directory.path())
+}
+
+fn grace_ms(server: &Server) -> Option<u32> {
+    recovering_ms(&mut Peer::connect(server.local_addr(), "asks"), "anything")
+}
+
+/// Waits in line until the grace period is over.
+fn outlast_grace(server: &Server) -> Peer {
+    let mut peer = Peer::connect(server.local_addr(), "waits");
+    peer.ask(
+        &acquire("first after the grace period", 100, HOUR_MS),
+        granted,
+    );
+    peer
+}
+
+fn is_held(peer: &mut Peer, key: &str) -> bool {
+    peer.ask(&acquire(key, 100, 0), |reply| match reply {
+        Reply::Refused(_) => true,
+        Reply::Granted { .. } => false,
+        other => panic!("{other:?}"),
+    })
+}
+
+/// A server in `lease` took over from a killed one in `fence`, was stopped while it still waited for claims, and its
+/// successor granted what was held: it thought that a server in `lease` leaves nothing unknown.
+#[test]
+fn a_grace_period_outlives_the_servers_that_stop_in_it() {
+    for (second, third) in [
+        (LEASE, LEASE),
+        (LEASE, FENCE),
+        (FENCE, LEASE),
+        (FENCE, FENCE),
+    ] {
+        let left = crashed_with(20_000);
+        let server = on(left.path(), second);
+        assert!(grace_ms(&server).is_some(), "{second:?}");
+        let killed = wreck(left.path());
+        server.shutdown();
+        for (how, directory) in [("stopped", left.path()), ("killed", killed.path())] {
+            let server = on(directory, third);
+            let left_ms = grace_ms(&server);
+            assert!(
+                left_ms.is_some_and(|left_ms| left_ms > 10_000),
+                "{second:?} was {how} in its grace period, then {third:?}: {left_ms:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_clean_stop_leaves_nothing_for_a_grace_period() {
+    let left = crashed_with(1_500);
+    let server = on(left.path(), FENCE);
+    drop(outlast_grace(&server));
+    server.shutdown();
+    for durability in [FENCE, LEASE] {
+        let server = on(left.path(), durability);
+        assert_eq!(grace_ms(&server), None, "{durability:?}");
+        server.shutdown();
+    }
+}
+
+/// One lease of an hour, given back long ago, made the next crash an hour without locks.
+#[test]
+fn a_long_lease_makes_no_long_grace_period() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), FENCE);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("given back", HOUR_MS);
+    assert!(holder.release("given back", fence));
+    holder.acquire("held", HOUR_MS);
+    assert!(holder.stat("crash_grace_seconds") <= 30);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), FENCE);
+    assert!(grace_ms(&server).is_none_or(|left_ms| left_ms <= 30_000));
+    let mut other = outlast_grace(&server);
+    assert!(!is_held(&mut other, "given back"));
+    assert!(is_held(&mut other, "held"));
+}
+
+#[test]
+fn a_grace_period_is_not_longer_than_grace_max() {
+    let directory = tempfile::tempdir().unwrap();
+    let short = |directory: &Path| {
+        start_with(|builder| {
+            builder.with(|config| {
+                config.data_dir = directory.to_owned();
+                config.durability = FENCE;
+                config.grace_max = Duration::from_secs(1);
+            })
+        })
+    };
+    let server = short(directory.path());
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    holder.acquire("short", 1_000);
+    let long = holder.acquire("long", 1_001);
+    assert_eq!(holder.stat("long_leases"), 1);
+    let left = wreck(directory.path());
+    drop(server);
+    let server = short(left.path());
+    assert!(grace_ms(&server).is_none_or(|left_ms| left_ms <= 1_000));
+    // The long one is known, and may be over by now; the short one is not.
+    let mut other = Peer::connect(server.local_addr(), "other");
+    let (fences, _) = other.query("long");
+    assert!(fences.is_empty() || fences == [long], "{fences:?}");
+}
+
+/// What becomes of a long lease is written down in `fence`, too: each of these was answered, then the server was killed.
+#[test]
+fn a_long_lease_survives_a_kill_as_it_was_last_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), FENCE);
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+    let mut operator = Peer::connect(server.local_addr(), "operator");
+    let held = holder.acquire("held", HOUR_MS);
+    let bound = holder.ask(&session_bound("bound", 0), granted);
+    let grown = holder.acquire("made long by a renewal", 1_000);
+    let renewed = |reply: Reply<'_>| assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    holder.ask(&renew("made long by a renewal", grown, HOUR_MS), renewed);
+    let shrunk = holder.acquire("made short by a renewal", HOUR_MS);
+    holder.ask(&renew("made short by a renewal", shrunk, 1), renewed);
+    holder.ask(&reentrant("twice", HOUR_MS), granted);
+    let twice = holder.ask(&reentrant("twice", HOUR_MS), granted);
+    assert!(holder.release("twice", twice));
+    let forced = holder.acquire("forced", HOUR_MS);
+    operator.ask(&force_release("forced", forced), |reply| {
+        assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
+    });
+    let handed = holder.acquire("handed on", HOUR_MS);
+    let mut waiter = Peer::open(server.local_addr(), hello_for("waiter", HOUR_MS));
+    let waits = waiter.send(&acquire("handed on", HOUR_MS, HOUR_MS));
+    waiter.ping();
+    assert!(holder.release("handed on", handed));
+    let handed = waiter.reply(waits, granted);
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), FENCE);
+    let mut other = outlast_grace(&server);
+    for (key, fence) in [
+        ("held", held),
+        ("bound", bound),
+        ("made long by a renewal", grown),
+        ("twice", twice),
+        ("handed on", handed),
+    ] {
+        assert!(other.is_held_under(key, fence), "{key}");
+    }
+    for key in ["made short by a renewal", "forced"] {
+        assert!(!is_held(&mut other, key), "{key}");
+    }
+    let mut holder = Peer::resume(server.local_addr(), "holder", session, 1_000);
+    assert!(holder.is_resumed);
+    assert!(holder.release("twice", twice), "one count was left");
+    assert!(!is_held(&mut other, "twice"));
+    // And again: what this server found is as durable as what it granted.
+    holder.ask(&Request::Ping, |_| ());
+    let left = wreck(left.path());
+    drop(server);
+    let server = on(left.path(), FENCE);
+    let mut other = outlast_grace(&server);
+    assert!(other.is_held_under("held", held));
+    assert!(!is_held(&mut other, "twice"));
+}
+
+/// A lease that was found at the start, and was not a long one for the server that wrote it down.
+#[test]
+fn a_long_lease_that_was_found_is_followed_from_then_on() {
+    for stops_cleanly in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = on(directory.path(), LEASE);
+        let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+        let held = holder.acquire("held", HOUR_MS);
+        let released = holder.acquire("released", HOUR_MS);
+        let session = holder.session.unwrap();
+        let left = wreck(directory.path());
+        let found = match stops_cleanly {
+            true => {
+                server.shutdown();
+                directory.path()
+            }
+            false => left.path(),
+        };
+        let server = on(found, FENCE);
+        let mut holder = Peer::resume(server.local_addr(), "holder", session, 1_000);
+        assert!(holder.release("released", released));
+        let left = wreck(found);
+        drop(server);
+        let server = on(left.path(), FENCE);
+        let mut other = outlast_grace(&server);
+        assert!(other.is_held_under("held", held), "{stops_cleanly}");
+        assert!(!is_held(&mut other, "released"), "{stops_cleanly}");
+    }
+}
+
+/// Snapshots drop the log before them, so they must have what it said of long leases and of the horizon.
+#[test]
+fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start_with(|builder| {
+        let builder = builder.snapshot_every(1);
+        builder.with(|config| {
+            config.data_dir = directory.path().to_owned();
+            config.durability = FENCE;
+        })
+    });
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+    let long = holder.acquire("long", HOUR_MS);
+    holder.acquire("short", 20_000);
+    let snapshots = || {
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("snapshot")).max()
+    };
+    for _ in 0..2 {
+        let before = snapshots();
+        holder.acquire(&format!("{before:?}"), HOUR_MS);
+        crate::common::until("another snapshot", || snapshots() > before);
+    }
+    let left = wreck(directory.path());
+    drop(server);
+    let server = on(left.path(), FENCE);
+    assert!(grace_ms(&server).is_some_and(|left_ms| left_ms > 10_000));
+    let mut other = Peer::connect(server.local_addr(), "other");
+    assert!(other.is_held_under("long", long));
+}
