@@ -449,6 +449,9 @@ enum Said {
         unix_ms: u64,
         scope: String,
     },
+    SnapshotShows {
+        log_position: u64,
+    },
     SnapshotEnd {
         records: u64,
         log_end: u64,
@@ -529,6 +532,7 @@ impl Said {
                 unix_ms,
                 scope: scope.to_string(),
             },
+            Record::SnapshotShows { log_position } => Said::SnapshotShows { log_position },
             Record::SnapshotEnd {
                 records, log_end, ..
             } => Said::SnapshotEnd { records, log_end },

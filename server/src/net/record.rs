@@ -1,5 +1,16 @@
 //! What is written down of which request. With `durability = lease` every change; with `fence` only how long leases live,
 //! and that seldom; with `none` nothing.
+//!
+//! # Order
+//!
+//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/leases.rs` has the
+//! list of those that may be reordered. The others are kept in order thus:
+//!
+//! - An owner that was answered before it asked for the next change: the answer waited for the disk.
+//! - One connection, or several of one core: a core appends in the order in which it decides.
+//! - The Redis port: a command's records are appended before its keys are unlocked (`redis/section.rs`).
+//! - Counts of reentrant holds: `record_count` writes down the present count, not the one that its caller was told. It reads and
+//!   appends under one mutex, so a count that stands later in the log was read later.
 
 use crate::core::Core;
 use crate::registry::Session;
@@ -13,6 +24,13 @@ pub(crate) struct GrantTerms<'a> {
     pub(crate) is_shared: bool,
     pub(crate) is_session_bound: bool,
     pub(crate) note: &'a [u8],
+}
+
+/// What happened to the count of a hold.
+enum CountChange<'a> {
+    /// The session holds it once more.
+    Up(&'a Session),
+    Down,
 }
 
 impl Core {
@@ -36,7 +54,8 @@ impl Core {
                 self.cover(storage, covered(grant.until, now));
             }
             Scope::Leases if grant.count > 1 => {
-                self.record_reentry(storage, session, grant, terms.key, now)
+                let change = CountChange::Up(session);
+                self.record_count(storage, terms.key, grant.fence.get(), change, now);
             }
             Scope::Leases => self.push_record(&Record::Granted(wal::Lease {
                 key: terms.key,
@@ -52,34 +71,45 @@ impl Core {
         }
     }
 
-    /// A hold that is counted once more is what it was when it was granted, whatever was asked for this time.
+    /// A hold was counted once more, or once less and is not over. A hold that is counted once more is what it was when it was
+    /// granted, whatever was asked for this time.
     #[cold]
-    fn record_reentry(
+    fn record_count(
         &self,
         storage: &Storage,
-        session: &Session,
-        grant: &Grant,
         key: &[u8],
+        fence: u64,
+        change: CountChange<'_>,
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
+        let _in_order = storage.counts.lock();
         let state = self.shared.engine.query(engine_key, now);
-        let holders = state.iter().flat_map(|state| &state.holders);
-        // Over already: then there is nothing to write down.
-        let Some(hold) = holders.into_iter().find(|hold| hold.fence == grant.fence) else {
-            return;
-        };
-        self.push_record(&Record::Granted(wal::Lease {
-            key,
-            fence: grant.fence.get(),
-            session: session.public_id,
-            is_shared: hold.mode == Mode::Shared,
-            is_session_bound: hold.is_session_bound,
-            count: hold.count,
-            until_unix_ms: storage.unix_ms(hold.until),
-            granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
-            note: &hold.note,
-        }));
+        let mut holders = state.iter().flat_map(|state| &state.holders);
+        let hold = holders.find(|hold| hold.fence.get() == fence);
+        let count_left = hold.map_or(0, |hold| hold.count);
+        match (hold, change) {
+            (Some(hold), CountChange::Up(session)) => {
+                self.push_record(&Record::Granted(wal::Lease {
+                    key,
+                    fence,
+                    session: session.public_id,
+                    is_shared: hold.mode == Mode::Shared,
+                    is_session_bound: hold.is_session_bound,
+                    count: hold.count,
+                    until_unix_ms: storage.unix_ms(hold.until),
+                    granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
+                    note: &hold.note,
+                }));
+            }
+            // Or it is over already.
+            _ => self.push_record(&Record::Released {
+                key,
+                fence,
+                count_left,
+            }),
+        }
+        self.append_now();
     }
 
     #[inline]
@@ -98,8 +128,16 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32) {
-        if self.writes_leases() {
+    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32, now: Tick) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope != Scope::Leases {
+            return;
+        }
+        if count_left > 0 {
+            self.record_count(storage, key, fence, CountChange::Down, now);
+        } else {
             self.push_record(&Record::Released {
                 key,
                 fence,

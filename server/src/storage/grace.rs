@@ -1,6 +1,8 @@
 //! The grace period: after a stop without notice, holders may claim what they held, and nothing new is granted.
 
-use engine::Tick;
+use engine::{Fence, Tick};
+use hashbrown::HashSet;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How far the server has come to know who holds what.
@@ -12,6 +14,8 @@ pub(crate) struct Recovery {
     claimed: AtomicU64,
     /// The horizon of the servers before, which holds until a later one is written.
     horizon_unix_ms: u64,
+    /// Keys and fences that were taken away by force in the grace period. Not more than locks that were held.
+    taken_away: Mutex<HashSet<(Box<[u8]>, Fence)>>,
 }
 
 impl Recovery {
@@ -22,6 +26,7 @@ impl Recovery {
             until: until.unwrap_or_default(),
             claimed: AtomicU64::new(0),
             horizon_unix_ms,
+            taken_away: Mutex::default(),
         }
     }
 
@@ -39,6 +44,18 @@ impl Recovery {
 
     pub(crate) fn end(&self) {
         self.is_on.store(false, Ordering::Release);
+    }
+
+    /// A lock was taken away by force. If that was in the grace period, it cannot be claimed any more: its end is in the log,
+    /// and replay takes an end as final.
+    pub(crate) fn note_taken_away(&self, key: &[u8], fence: Fence) {
+        if self.is_on() {
+            self.taken_away.lock().insert((key.into(), fence));
+        }
+    }
+
+    pub(crate) fn was_taken_away(&self, key: &[u8], fence: Fence) -> bool {
+        self.taken_away.lock().contains(&(key.into(), fence))
     }
 
     pub(crate) fn count_claim(&self) {

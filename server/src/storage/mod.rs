@@ -36,6 +36,7 @@ use crate::clock::Clock;
 use crate::host::Post;
 use crate::wal::{Listener, Record, Scope, Ticket, Wal, WalError};
 use engine::Tick;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -68,6 +69,8 @@ pub(crate) struct Storage {
     horizon_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
+    /// Held while a count is read and appended: see `net/record.rs`.
+    pub(crate) counts: Mutex<()>,
 }
 
 impl Storage {
@@ -78,6 +81,7 @@ impl Storage {
             wall_offset_ms: AtomicI64::new(wall_offset_ms(clock)),
             horizon_ms: AtomicU64::new(0),
             latest_end_ms: AtomicU64::new(0),
+            counts: Mutex::new(()),
         }
     }
 
