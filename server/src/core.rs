@@ -224,6 +224,10 @@ impl Core {
                 }
                 drop(done);
             }
+            Mail::AppendNow { done } => {
+                self.append_now();
+                drop(done);
+            }
             Mail::ListReady { connection } => {
                 if let Some(connection) = self.find(connection) {
                     connection.list_ready.set(true);

@@ -74,6 +74,10 @@ pub(crate) enum Mail {
         connection: ConnectionId,
         done: mpsc::Sender<()>,
     },
+    /// Append what is recorded and not yet in the log, then drop `done`.
+    AppendNow {
+        done: std::sync::mpsc::Sender<()>,
+    },
     /// Look again: something was left in a signal list that this connection waits for.
     ListReady {
         connection: ConnectionId,

@@ -452,6 +452,9 @@ enum Said {
         unix_ms: u64,
         scope: String,
     },
+    SnapshotShows {
+        log_position: u64,
+    },
     SnapshotEnd {
         records: u64,
         log_end: u64,
@@ -545,6 +548,7 @@ impl Said {
                 unix_ms,
                 scope: scope.to_string(),
             },
+            Record::SnapshotShows { log_position } => Said::SnapshotShows { log_position },
             Record::SnapshotEnd {
                 records, log_end, ..
             } => Said::SnapshotEnd { records, log_end },

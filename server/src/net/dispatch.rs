@@ -104,6 +104,8 @@ impl Batch {
                 Ok(Some(frame)) if frame.is_repeated() => {
                     requests += 1;
                     // Looks into the memory of all connections of the session, this one's among them.
+                    // Whoever finds an outcome may rely on its record being in the log.
+                    self.core.append_now();
                     memory.extend(self.outcomes.drain(..));
                     MutexGuard::unlocked(&mut memory, || {
                         self.decide_one(&frame, &mut seat, now, out);
@@ -122,6 +124,7 @@ impl Batch {
         let metrics = self.core.metrics();
         metrics.batches.bump();
         metrics.requests.add(requests);
+        self.core.append_now();
         memory.extend(self.outcomes.drain(..));
         self.core.hold_back(&connection, out, start);
         let bytes = bytes.len() - unread.len();
@@ -293,7 +296,8 @@ impl Batch {
                 if let Some(audit) = shared.audit() {
                     audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
                 }
-                self.core.record_release(key.as_bytes(), fence.get(), count);
+                self.core
+                    .record_release(key.as_bytes(), fence.get(), count, now);
                 self.outcomes
                     .push((id.get(), Remembered::Released { count }));
                 Reply::Released {
@@ -396,16 +400,16 @@ impl Batch {
         out: &mut BytesMut,
     ) {
         let engine = &self.core.shared.engine;
-        let taken = engine_fence(fence)
-            .is_some_and(|fence| engine.force_release(engine_key(key), fence, now));
-        if taken {
+        let taken =
+            engine_fence(fence).filter(|fence| engine.force_release(engine_key(key), *fence, now));
+        if let Some(taken) = taken {
             let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
                 by = &*operator.client_name, "lock taken away by force");
             if let Some(audit) = self.core.shared.audit() {
                 audit.forced(operator, key.as_bytes(), fence.get());
             }
-            self.core.record_release(key.as_bytes(), fence.get(), 0);
+            self.core.record_taken_away(key.as_bytes(), taken, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
             let is_held = engine

@@ -1,7 +1,7 @@
 //! Replies that wait for the disk: what was decided is written down first, and acknowledged when that is synced.
 //!
 //! A core collects the records of what it decides. When a turn is over, a batch of requests or of mail, it appends them to the
-//! log, all at once, and holds back what the turn wrote to its connections. The log's writer rings the core's bell when
+//! log, all at once or the last of them, and holds back what the turn wrote to its connections. The log's writer rings the core's bell when
 //! something is synced, and the core lets go of what waited for it. Once a connection is held back, everything behind that
 //! waits too, so that replies leave in the order in which they were decided.
 //!
@@ -22,6 +22,9 @@ use std::sync::atomic::{Ordering, fence};
 pub(crate) struct Unsynced {
     /// The records of this turn.
     records: Batch,
+    /// What this turn's replies wait for besides them: records of this turn that were appended
+    /// before its end, or those that a repeated answer was first given for.
+    appended: Option<Ticket>,
     /// The horizon among them.
     horizon: Option<Tick>,
     /// Connections that were told something in this turn.
@@ -89,7 +92,7 @@ impl Core {
             return false;
         }
         let mut unsynced = self.unsynced.borrow_mut();
-        if unsynced.records.is_empty() {
+        if unsynced.records.is_empty() && unsynced.appended.is_none() {
             return connection.is_held_back();
         }
         let is_told = unsynced
@@ -102,16 +105,36 @@ impl Core {
         true
     }
 
+    /// Appends what this turn has recorded so far. For what must be in the log before another core
+    /// may go on.
+    pub(crate) fn append_now(&self) {
+        if let Some(storage) = &self.shared.storage {
+            let mut unsynced = self.unsynced.borrow_mut();
+            if !unsynced.records.is_empty() {
+                let records = std::mem::take(&mut unsynced.records);
+                unsynced.appended = Some(storage.append(records));
+            }
+        }
+    }
+
+    /// Has this turn's replies wait for everything that any core has appended by now.
+    pub(crate) fn await_appended(&self) {
+        if let Some(storage) = &self.shared.storage {
+            self.append_now();
+            self.unsynced.borrow_mut().appended = Some(storage.wal.append_batch(Batch::new()));
+        }
+    }
+
     /// Ends a turn: its records go to the log.
     pub(crate) fn end_turn(&self) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
+        self.append_now();
         let mut unsynced = self.unsynced.borrow_mut();
-        if unsynced.records.is_empty() {
+        let Some(ticket) = unsynced.appended.take() else {
             return;
-        }
-        let ticket = storage.append(std::mem::take(&mut unsynced.records));
+        };
         let horizon = unsynced.horizon.take();
         let told = std::mem::take(&mut unsynced.told);
         told.iter().for_each(|connection| connection.seal(ticket));

@@ -25,6 +25,10 @@ impl Batch {
             return Reply::NotHeld { reason }.append(id, out);
         };
         let key = engine_key(claim.key);
+        if shared.recovery.was_taken_away(key.bytes(), fence) {
+            let reason = NotHeldReason::FORCED;
+            return Reply::NotHeld { reason }.append(id, out);
+        }
         let was_held = self.holds(claim.key, now);
         let old = OldHold {
             key,

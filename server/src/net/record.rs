@@ -1,11 +1,27 @@
 //! What is written down of which request. With `durability = lease` every change; with `fence` how long leases live at
 //! most, and that seldom, but every change of a lease that is longer than `--grace-max`; with `none` nothing.
+//!
+//! # Order
+//!
+//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/leases.rs` has the
+//! list of those that may be reordered. The others are kept in order thus:
+//!
+//! - An owner that was answered before it asked for the next change: the answer waited for the disk.
+//! - One connection, or several of one core: a core appends in the order in which it decides.
+//! - The Redis port: a command's records are appended before its keys are unlocked (`redis/section.rs`).
+//! - Counts of reentrant holds: `record_count` writes down the present count, not the one that its caller was told. It reads and
+//!   appends under one mutex, so a count that stands later in the log was read later.
+//!
+//! In `fence` one thing more can go wrong: a core that takes a lock away asks whether it is a long one before the core that
+//! granted it has said so. Then it writes nothing down. So the granting core first says so and then looks whether the lock is
+//! still there; the other core first takes it away and then asks. Each has a fence in between, so one of them finds out.
 
 use crate::core::Core;
 use crate::registry::Session;
 use crate::storage::Storage;
 use crate::wal::{self, Record, Scope};
 use engine::{Fence, Grant, Key, Mode, Tick};
+use std::sync::atomic;
 
 /// What a grant's record says beside the grant.
 pub(crate) struct GrantTerms<'a> {
@@ -13,6 +29,13 @@ pub(crate) struct GrantTerms<'a> {
     pub(crate) is_shared: bool,
     pub(crate) is_session_bound: bool,
     pub(crate) note: &'a [u8],
+}
+
+/// What happened to the count of a hold.
+enum CountChange<'a> {
+    /// The session holds it once more.
+    Up(&'a Session),
+    Down,
 }
 
 impl Core {
@@ -42,7 +65,8 @@ impl Core {
             self.follow(storage, session, terms.key, grant.fence.get());
         }
         if grant.count > 1 {
-            return self.record_hold(storage, session, terms.key, grant.fence, now);
+            let change = CountChange::Up(session);
+            return self.record_count(storage, terms.key, grant.fence, change, now);
         }
         self.push_granted(
             storage,
@@ -58,12 +82,24 @@ impl Core {
                 note: terms.note,
             },
         );
+        if storage.scope == Scope::Fences && !self.is_held(terms.key, grant.fence, now) {
+            self.record_release(terms.key, grant.fence.get(), 0, now);
+        }
+    }
+
+    fn is_held(&self, key: &[u8], fence: Fence, now: Tick) -> bool {
+        let key = Key::new(key).expect("it was granted");
+        let state = self.shared.engine.query(key, now);
+        let mut holders = state.iter().flat_map(|state| &state.holders);
+        holders.any(|hold| hold.fence == fence)
     }
 
     /// From here on everything is written down that happens to this lease, though short ones leave no
     /// record.
     fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
         storage.long.insert(key, fence);
+        // Paired with the one in `record_taken_away`.
+        atomic::fence(atomic::Ordering::SeqCst);
         session.mark_logged();
         // With every long lease: which core's record of the session comes first does not matter then.
         let deadline = self.shared.engine.session_deadline(session.id);
@@ -86,38 +122,46 @@ impl Core {
         });
     }
 
-    /// Writes a hold down as it is now: one that is counted once more is what it was when it was granted, whatever was asked
-    /// for this time, and so is a short one that a renewal made long.
+    /// A hold was counted once more, or once less and is not over; or it is to be written down as it is. One that is counted
+    /// once more is what it was when it was granted, whatever was asked for this time.
     #[cold]
-    fn record_hold(
+    fn record_count(
         &self,
         storage: &Storage,
-        session: &Session,
         key: &[u8],
         fence: Fence,
+        change: CountChange<'_>,
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
+        let _in_order = storage.counts.lock();
         let state = self.shared.engine.query(engine_key, now);
-        let holders = state.iter().flat_map(|state| &state.holders);
-        // Over already: then there is nothing to write down.
-        let Some(hold) = holders.into_iter().find(|hold| hold.fence == fence) else {
-            return;
-        };
-        self.push_granted(
-            storage,
-            wal::Lease {
+        let mut holders = state.iter().flat_map(|state| &state.holders);
+        let hold = holders.find(|hold| hold.fence == fence);
+        match (hold, change) {
+            (Some(hold), CountChange::Up(session)) => self.push_granted(
+                storage,
+                wal::Lease {
+                    key,
+                    fence: fence.get(),
+                    session: session.public_id,
+                    is_shared: hold.mode == Mode::Shared,
+                    is_session_bound: hold.is_session_bound,
+                    count: hold.count,
+                    until_unix_ms: storage.unix_ms(hold.until),
+                    granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
+                    note: &hold.note,
+                },
+            ),
+            (Some(hold), CountChange::Down) => self.push_record(&Record::Released {
                 key,
                 fence: fence.get(),
-                session: session.public_id,
-                is_shared: hold.mode == Mode::Shared,
-                is_session_bound: hold.is_session_bound,
-                count: hold.count,
-                until_unix_ms: storage.unix_ms(hold.until),
-                granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
-                note: &hold.note,
-            },
-        );
+                count_left: hold.count,
+            }),
+            // It is over already.
+            (None, _) => self.record_release(key, fence.get(), 0, now),
+        }
+        self.append_now();
     }
 
     /// A lease of this session was renewed.
@@ -141,7 +185,8 @@ impl Core {
             if !storage.long.contains(key, fence.get()) {
                 if is_long {
                     self.follow(storage, session, key, fence.get());
-                    self.record_hold(storage, session, key, fence, now);
+                    let change = CountChange::Up(session);
+                    self.record_count(storage, key, fence, change, now);
                 }
                 return;
             }
@@ -153,9 +198,9 @@ impl Core {
         });
     }
 
-    /// A lock was given back, or taken away.
+    /// A lock was given back.
     #[inline]
-    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32) {
+    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32, now: Tick) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
@@ -164,13 +209,27 @@ impl Core {
             (Scope::Fences, 0) => storage.long.remove(key, fence),
             (Scope::Fences, _) => storage.long.contains(key, fence),
         };
-        if is_written_down {
-            self.push_record(&Record::Released {
-                key,
-                fence,
-                count_left,
-            });
+        if !is_written_down {
+            return;
         }
+        if count_left > 0
+            && let Some(fence) = Fence::new(fence)
+        {
+            return self.record_count(storage, key, fence, CountChange::Down, now);
+        }
+        self.push_record(&Record::Released {
+            key,
+            fence,
+            count_left,
+        });
+    }
+
+    /// A lock was taken away from its holder, who may not even have been told that it had it.
+    pub(crate) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
+        // Paired with the one in `follow`.
+        atomic::fence(atomic::Ordering::SeqCst);
+        self.shared.recovery.note_taken_away(key, fence);
+        self.record_release(key, fence.get(), 0, now);
     }
 
     pub(crate) fn record_downgrade(&self, key: &[u8], fence: u64) {

@@ -1,9 +1,10 @@
 //! Requests that come again because their answer was lost: what has taken effect is answered from memory.
 
 use crate::net::dispatch::{Batch, engine_fence, engine_key};
+use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::registry::{Recollection, Remembered};
-use engine::{Grant, Tick};
+use engine::{Grant, Holder, Tick};
 use protocol::{ErrorCode, Mode, Reply, Request, RequestId};
 
 impl Batch {
@@ -23,10 +24,15 @@ impl Batch {
                     let mut holders = state.holders.into_iter();
                     holders.find(|holder| holder.fence == grant.fence && holder.owner == you)
                 });
-                let until = holder.map_or(now, |holder| holder.until);
+                let until = holder.as_ref().map_or(now, |holder| holder.until);
+                if let Some(holder) = holder {
+                    self.record_again(acquire.key.as_bytes(), &holder, now);
+                }
                 Some(reply::granted(&Grant { until, ..grant }, now))
             }
             (Recollection::Outcome(Remembered::Released { count }), Request::Release { .. }) => {
+                // Its record was appended before the outcome could be seen: `Batch::decide`.
+                self.core.await_appended();
                 Some(Reply::Released {
                     remaining_count: count,
                 })
@@ -51,6 +57,24 @@ impl Batch {
             }
             _ => None,
         }
+    }
+
+    /// Writes a grant down once more: its first record may not be on the disk yet, nor even in the log, if it was handed over
+    /// by mail. The answer then waits for this one.
+    fn record_again(&self, key: &[u8], holder: &Holder, now: Tick) {
+        let grant = Grant {
+            fence: holder.fence,
+            until: holder.until,
+            count: holder.count,
+        };
+        let terms = GrantTerms {
+            key,
+            is_shared: holder.mode == engine::Mode::Shared,
+            is_session_bound: holder.is_session_bound,
+            note: &holder.note,
+        };
+        let session = &self.connection.session;
+        self.core.record_grant(session, &grant, &terms, now);
     }
 }
 

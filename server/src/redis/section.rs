@@ -43,6 +43,16 @@ pub(crate) enum Expiry {
     Never,
 }
 
+/// What a command did to its keys is in the log before another core may touch them: so records of one
+/// key are appended in the order of their effect.
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        if self.core.shared.core_count > 1 {
+            self.core.append_now();
+        }
+    }
+}
+
 impl<'a> Section<'a> {
     /// Waits for the keys, which is as long as somebody else's command takes.
     pub(crate) fn open(
@@ -305,7 +315,7 @@ impl<'a> Section<'a> {
                 if let Some(audit) = core.shared.audit() {
                     audit.released(session, name.bytes(), fence.get(), count, held_ms);
                 }
-                core.record_release(name.bytes(), fence.get(), count);
+                core.record_release(name.bytes(), fence.get(), count, self.now);
                 Some(count)
             }
             (Release::NotHeld(_), _) => {
@@ -346,7 +356,7 @@ impl<'a> Section<'a> {
                 if let Some(audit) = core.shared.audit() {
                     audit.forced(session, name.bytes(), fence.get());
                 }
-                core.record_release(name.bytes(), fence.get(), 0);
+                core.record_taken_away(name.bytes(), fence, self.now);
             }
         }
         taken

@@ -1,7 +1,9 @@
 //! The grace period: after a stop without notice, holders may claim what they held, and nothing new is granted.
 
 use crate::wal::Record;
-use engine::Tick;
+use engine::{Fence, Tick};
+use hashbrown::HashSet;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How far the server has come to know who holds what.
@@ -13,6 +15,8 @@ pub(crate) struct Recovery {
     claimed: AtomicU64,
     /// The horizon of the servers before, which counts until it has passed.
     horizon: Horizon,
+    /// Keys and fences that were taken away by force in the grace period. Not more than locks that were held.
+    taken_away: Mutex<HashSet<(Box<[u8]>, Fence)>>,
 }
 
 /// Until when leases may live that no record names, and how long such a lease can have been.
@@ -52,6 +56,7 @@ impl Recovery {
             until: until.unwrap_or_default(),
             claimed: AtomicU64::new(0),
             horizon,
+            taken_away: Mutex::default(),
         }
     }
 
@@ -69,6 +74,18 @@ impl Recovery {
 
     pub(crate) fn end(&self) {
         self.is_on.store(false, Ordering::Release);
+    }
+
+    /// A lock was taken away by force. If that was in the grace period, it cannot be claimed any more: its end is in the log,
+    /// and replay takes an end as final.
+    pub(crate) fn note_taken_away(&self, key: &[u8], fence: Fence) {
+        if self.is_on() {
+            self.taken_away.lock().insert((key.into(), fence));
+        }
+    }
+
+    pub(crate) fn was_taken_away(&self, key: &[u8], fence: Fence) -> bool {
+        self.taken_away.lock().contains(&(key.into(), fence))
     }
 
     pub(crate) fn count_claim(&self) {

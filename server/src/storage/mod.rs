@@ -45,6 +45,7 @@ pub(crate) use upkeep::Upkeep;
 use crate::host::Post;
 use crate::wal::{Batch, Listener, Record, Scope, Ticket, Wal, WalError};
 use engine::Tick;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -75,6 +76,8 @@ pub(crate) struct Storage {
     horizon_asked_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
+    /// Held while a count is read and appended: see `net/record.rs`.
+    pub(crate) counts: Mutex<()>,
 }
 
 impl Storage {
@@ -88,6 +91,7 @@ impl Storage {
             horizon_ms: AtomicU64::new(0),
             horizon_asked_ms: AtomicU64::new(0),
             latest_end_ms: AtomicU64::new(0),
+            counts: Mutex::new(()),
         }
     }
 

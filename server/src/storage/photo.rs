@@ -2,13 +2,22 @@
 //! nothing goes on, and the snapshot is exact.
 
 use super::Storage;
+use crate::host::Mail;
 use crate::shared::Shared;
 use crate::wal::{Lease, Record, Scope, Snapshot, WalError};
 use engine::{Cursor, Fence, Held, Mode, SessionId, Tick};
 use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 /// How many cells are looked at between two moments in which others may evict.
 const CELLS_PER_LOOK: u32 = 4_096;
+
+/// How long a snapshot waits for the cores, each of which ends its turn. A turn takes milliseconds.
+const CORES_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How often it looks meanwhile whether the server stops.
+const CORES_LOOK: Duration = Duration::from_millis(10);
 
 /// Which leases a snapshot is to have, and which sessions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +30,10 @@ enum Part {
 /// Writes a snapshot of what this server writes down while it runs.
 pub(super) fn take(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     let mut snapshot = storage.wal.begin_snapshot(storage.clock.now_unix_ms())?;
+    if !have_cores_append(shared) {
+        return Ok(());
+    }
+    snapshot.mark_shown()?;
     add_bounds(shared, storage, &mut snapshot)?;
     let part = match storage.scope {
         Scope::Leases => Part::All,
@@ -28,6 +41,26 @@ pub(super) fn take(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     };
     add_leases(shared, storage, part, &mut snapshot)?;
     snapshot.finish()
+}
+
+/// Waits until each core has appended what it had decided when this was called. `false`: the server stops, or a core is so
+/// busy that the snapshot had better be taken another time.
+fn have_cores_append(shared: &Shared) -> bool {
+    let (done, all_done) = mpsc::channel::<()>();
+    for post in &*shared.engine.host().posts {
+        let done = done.clone();
+        post.send(Mail::AppendNow { done });
+    }
+    drop(done);
+    // Nothing is ever sent: the channel closes when the last of the letters has been read.
+    let begun = Instant::now();
+    while begun.elapsed() < CORES_WAIT_MAX && !shared.stop.is_cancelled() {
+        if all_done.recv_timeout(CORES_LOOK) == Err(RecvTimeoutError::Disconnected) {
+            return true;
+        }
+    }
+    tracing::warn!("a snapshot was put off: a core did not come to it");
+    false
 }
 
 impl Storage {
@@ -39,6 +72,8 @@ impl Storage {
             return Ok(());
         }
         let mut snapshot = self.wal.begin_snapshot(now_unix_ms)?;
+        // All turns are over.
+        snapshot.mark_shown()?;
         add_bounds(shared, self, &mut snapshot)?;
         add_leases(shared, self, Part::All, &mut snapshot)?;
         snapshot.finish()?;

@@ -8,24 +8,44 @@
 //! Nearly all of the time goes into waiting for memory, since every key falls into another corner of the table. So grants are
 //! taken down first and found a place for a hundred at a time: the processor then waits for many corners at once.
 //!
+//! # Order
+//!
+//! A thread appends the records of a turn when the turn ends, so records of different threads may
+//! stand in the log in another order than their effects had. This is the whole list of what may be
+//! reordered; everything else is appended in the order of its effect (`net/record.rs` sees to it).
+//!
+//! - Records of different keys, and of different fences of one key.
+//! - Of one key and fence: the grant, which may stand anywhere behind its place; the end
+//!   (`Released` with nothing left), which may stand anywhere before its place; a downgrade, which
+//!   may stand anywhere. Each of them may come more than once.
+//! - Two records that set when one lease ends, if a native client had sent both requests before it
+//!   was answered either: it cannot know itself which came second.
+//!
 //! # The rules
 //!
-//! Records of different threads reach the log in an order that need not be the order of what happened: the grant that
-//! follows a release may stand before it. So the rules go by fences. An exclusive grant says that every holder with a
-//! lower fence is gone, whoever is heard of first; a shared grant above an exclusive one says that the exclusive one is
-//! gone or became shared, and since nothing says which, it is kept, as shared. Whatever is kept too much ends with its
-//! lease; what is dropped was never held any more.
+//! So the rules give the same for all these orders.
+//!
+//! - **Between fences.** An exclusive grant says that every holder with a lower fence is gone,
+//!   whichever is heard of first. A shared grant above an exclusive one says that the exclusive one
+//!   is gone or became shared, and since nothing says which, it is kept, as shared.
+//! - **An end is final.** A grant that is heard of behind its end is over.
+//! - **A grant takes nothing back.** What was said of it before it was heard of itself is kept.
+//! - Whatever is kept too much ends with its lease; what is dropped was never held any more.
+//!
+//! All of this is about one life of a server. The next one may put a lock back that a holder
+//! claims, under its old fence, so that ends of an earlier life say nothing any more.
 
 use super::record::Lease;
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable, hash_map};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 /// The number of a session in the order in which they were first mentioned.
 pub(crate) type Owner = u32;
 
-/// One holder, without the key.
+/// One holder, without the key. Packed, so that an entry has room for its floor.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, packed(4))]
 struct Holder {
     fence: u64,
     until_unix_ms: u64,
@@ -53,8 +73,19 @@ enum Held {
 struct Entry {
     holder: Holder,
     key_at: u64,
+    /// Every grant of this life up to this fence is over.
+    floor: u64,
     key_bytes: u16,
     held: Held,
+}
+
+/// What was said of a grant that is not among the holders.
+#[derive(Clone, Copy, Default, Debug)]
+struct Ahead {
+    is_over: bool,
+    is_shared: bool,
+    until_unix_ms: Option<u64>,
+    count: Option<u32>,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 56);
@@ -76,6 +107,9 @@ pub struct Leases {
     crowds: HashMap<u32, BTreeMap<u64, Holder>>,
     /// By entry number and fence. Most grants have none; a note whose grant is gone may stay.
     notes: HashMap<(u32, u64), Box<[u8]>>,
+    /// By entry number and fence: grants that are over without being at or below the floor, and
+    /// what was said of grants that are yet to come. Not more than records in the log.
+    ahead: HashMap<(u32, u64), Ahead>,
     /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if it has ended.
     owners: Vec<Option<LiveOwner>>,
 }
@@ -201,17 +235,30 @@ impl Leases {
         if holder.has_note {
             self.notes.insert((number, holder.fence), lease.note.into());
         }
-        let key_bytes = u16::try_from(lease.key.len());
-        self.entries.push(Entry {
-            holder,
-            key_at: self.keys.len() as u64,
-            key_bytes: key_bytes.expect("the decoder lets nothing longer through"),
-            held: Held::One,
-        });
-        self.keys.extend_from_slice(lease.key);
+        self.push_entry(lease.key, holder, Held::One);
         if self.entries.len() - self.indexed >= PENDING_MAX {
             self.index_pending();
         }
+    }
+
+    fn push_entry(&mut self, key: &[u8], holder: Holder, held: Held) {
+        let key_bytes = u16::try_from(key.len());
+        self.entries.push(Entry {
+            holder,
+            key_at: self.keys.len() as u64,
+            floor: holder.floor(),
+            key_bytes: key_bytes.expect("the decoder lets nothing longer through"),
+            held,
+        });
+        self.keys.extend_from_slice(key);
+    }
+
+    /// A server starts: what ended before may be claimed, and records of grants that were decided
+    /// before do not come any more.
+    pub(crate) fn begin_life(&mut self) {
+        self.index_pending();
+        self.ahead.clear();
+        self.entries.iter_mut().for_each(|entry| entry.floor = 0);
     }
 
     /// Finds a place for what was taken down.
@@ -271,8 +318,20 @@ impl Leases {
     }
 
     /// One more holder of a key that has an entry.
-    fn join(&mut self, number: u32, holder: Holder) {
+    fn join(&mut self, number: u32, mut holder: Holder) {
         let entry = &mut self.entries[number as usize];
+        if holder.fence <= entry.floor {
+            return;
+        }
+        entry.floor = entry.floor.max(holder.floor());
+        if !self.ahead.is_empty()
+            && let hash_map::Entry::Occupied(ahead) = self.ahead.entry((number, holder.fence))
+        {
+            if ahead.get().is_over {
+                return;
+            }
+            holder.hear(&ahead.remove());
+        }
         match entry.held {
             Held::Nobody => {
                 entry.holder = holder;
@@ -304,7 +363,7 @@ impl Leases {
         let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
         if !holder.is_shared {
             // Whoever came before is gone; if others came after, it has become shared since.
-            *crowd = crowd.split_off(&holder.fence);
+            *crowd = crowd.split_off(&{ holder.fence });
         }
         let is_alone = crowd.is_empty();
         let entry = crowd.entry(holder.fence);
@@ -357,14 +416,24 @@ impl Leases {
 
     /// The holder of `key` under `fence` released it, or has it `count_left` times still.
     pub(crate) fn release(&mut self, key: &[u8], fence: u64, count_left: u32) {
-        if count_left > 0 {
-            self.change(key, fence, |holder| holder.count = count_left);
-            return;
+        match count_left {
+            0 => self.end(key, fence),
+            count => self.change(key, fence, |said| said.count = Some(count)),
         }
-        let Some(number) = self.find(key) else { return };
+    }
+
+    /// The grant of `key` under `fence` is over, heard of or not.
+    fn end(&mut self, key: &[u8], fence: u64) {
+        let number = self.find_or_insert(key);
         let entry = &mut self.entries[number as usize];
         match entry.held {
-            Held::One if entry.holder.fence == fence => entry.held = Held::Nobody,
+            Held::One if entry.holder.fence == fence => {
+                entry.held = Held::Nobody;
+                // Nearly all ends are of this kind, and take no memory.
+                if !entry.holder.is_shared {
+                    entry.floor = entry.floor.max(fence);
+                }
+            }
             Held::One | Held::Nobody => {}
             Held::Crowd => {
                 let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
@@ -372,20 +441,24 @@ impl Leases {
                 self.thin(number);
             }
         }
+        if fence > self.entries[number as usize].floor {
+            self.ahead.entry((number, fence)).or_default().is_over = true;
+        }
     }
 
     /// The holder of `key` under `fence` has it until then.
     pub(crate) fn renew(&mut self, key: &[u8], fence: u64, until_unix_ms: u64) {
-        self.change(key, fence, |holder| holder.until_unix_ms = until_unix_ms);
+        self.change(key, fence, |said| said.until_unix_ms = Some(until_unix_ms));
     }
 
     /// The holder of `key` under `fence` shares it from now on.
     pub(crate) fn downgrade(&mut self, key: &[u8], fence: u64) {
-        self.change(key, fence, |holder| holder.is_shared = true);
+        self.change(key, fence, |said| said.is_shared = true);
     }
 
-    fn change(&mut self, key: &[u8], fence: u64, change: impl FnOnce(&mut Holder)) {
-        let Some(number) = self.find(key) else { return };
+    /// Something is said of one grant. If it has not been heard of, it is kept for then.
+    fn change(&mut self, key: &[u8], fence: u64, say: impl FnOnce(&mut Ahead)) {
+        let number = self.find_or_insert(key);
         let entry = &mut self.entries[number as usize];
         let holder = match entry.held {
             Held::Nobody => None,
@@ -396,17 +469,61 @@ impl Leases {
                 .and_then(|crowd| crowd.get_mut(&fence)),
         };
         if let Some(holder) = holder {
-            change(holder);
+            let mut said = Ahead::default();
+            say(&mut said);
+            holder.hear(&said);
+        } else if fence > self.entries[number as usize].floor {
+            say(self.ahead.entry((number, fence)).or_default());
         }
     }
 
-    fn find(&mut self, key: &[u8]) -> Option<u32> {
-        if self.indexed < self.entries.len() {
-            self.index_pending();
-        }
+    /// The entry of a key; a new one says that nobody holds it.
+    fn find_or_insert(&mut self, key: &[u8]) -> u32 {
+        self.index_pending();
         let hash = self.hash_builder.hash_one(key);
         let is_it = |&number: &u32| key_of(&self.entries, &self.keys, number) == key;
-        self.index.find(hash, is_it).copied()
+        if let Some(&number) = self.index.find(hash, is_it) {
+            return number;
+        }
+        let number = u32::try_from(self.entries.len());
+        let number = number.expect("four thousand million keys fit no memory");
+        self.push_entry(key, Holder::NOBODY, Held::Nobody);
+        self.indexed = self.entries.len();
+        let (entries, keys) = (&self.entries, &self.keys);
+        self.index.insert_unique(hash, number, |&number| {
+            self.hash_builder.hash_one(key_of(entries, keys, number))
+        });
+        number
+    }
+}
+
+impl Holder {
+    /// What stands in an entry of a key that nobody holds.
+    const NOBODY: Holder = Holder {
+        fence: 0,
+        until_unix_ms: 0,
+        granted_unix_ms: 0,
+        owner: 0,
+        count: 0,
+        // Says nothing of lower fences.
+        is_shared: true,
+        is_session_bound: false,
+        is_long: false,
+        has_note: false,
+    };
+
+    /// Every grant of the key up to this fence was over when this one was made.
+    fn floor(&self) -> u64 {
+        match self.is_shared {
+            true => 0,
+            false => self.fence.saturating_sub(1),
+        }
+    }
+
+    fn hear(&mut self, said: &Ahead) {
+        self.is_shared |= said.is_shared;
+        self.until_unix_ms = said.until_unix_ms.unwrap_or(self.until_unix_ms);
+        self.count = said.count.unwrap_or(self.count);
     }
 }
 
@@ -415,13 +532,20 @@ fn key_of<'a>(entries: &[Entry], keys: &'a [u8], number: u32) -> &'a [u8] {
     &keys[entry.key_at as usize..][..usize::from(entry.key_bytes)]
 }
 
-/// Two records about the same grant. A lock never becomes exclusive again, so if either says shared, it is. The counts
-/// of two reentrant acquires may come in the wrong order, and the larger is the later; releases say what is left.
+/// Two records that say that one grant was made. A lock never becomes exclusive again, so if either
+/// says shared, it is. Being granted once more raises the count and never shortens the lease;
+/// releases and renewals say otherwise. Of a session that has ended, and whose successor claims the
+/// lock, nothing is left.
 fn merged(before: &Holder, now: Holder) -> Holder {
+    if before.owner != now.owner {
+        return now;
+    }
+    let (until_before, until_now) = (before.until_unix_ms, now.until_unix_ms);
     Holder {
         is_shared: before.is_shared || now.is_shared,
         count: before.count.max(now.count),
         is_long: before.is_long || now.is_long,
+        until_unix_ms: until_before.max(until_now),
         ..now
     }
 }

@@ -313,6 +313,16 @@ impl Snapshot<'_> {
         added.map_err(|failure| self.wal.fail(failure.into()))
     }
 
+    /// Says that each thread that appends has ended a turn since this snapshot was begun, and that
+    /// no lease has been looked at yet. Waits for the disk. Replay then knows what the leases
+    /// that are added show: see `snapshot.rs`.
+    pub fn mark_shown(&mut self) -> Result<(), WalError> {
+        let wal = self.wal;
+        wal.wait(wal.queue.issued())?;
+        let log_position = wal.queue.position().get();
+        self.add(&Record::SnapshotShows { log_position })
+    }
+
     /// Completes the snapshot, and makes room of the log before it. Waits for the disk.
     pub fn finish(mut self) -> Result<(), WalError> {
         let wal = self.wal;

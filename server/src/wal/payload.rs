@@ -124,6 +124,9 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(&log_end.to_le_bytes());
                 out.extend_from_slice(&chain.to_le_bytes());
             }
+            Record::SnapshotShows { log_position } => {
+                out.extend_from_slice(&log_position.to_le_bytes());
+            }
             Record::Continued { sequence } => out.extend_from_slice(&sequence.to_le_bytes()),
             Record::Synced => {}
         }
@@ -200,6 +203,9 @@ impl<'a> Record<'a> {
                 records: fields.u64("records")?,
                 log_end: fields.u64("end of the log")?,
                 chain: fields.u32("chain")?,
+            },
+            kind::SNAPSHOT_SHOWS => Record::SnapshotShows {
+                log_position: fields.u64("position")?,
             },
             kind::CONTINUED => Record::Continued {
                 sequence: fields.u64("sequence")?,

@@ -183,6 +183,12 @@ pub enum Record<'a> {
         /// What the server wrote down that made it.
         scope: Scope,
     },
+    /// In a snapshot, before its leases: those show everything that the log says of leases before
+    /// this position.
+    SnapshotShows {
+        /// At or behind the position at which the snapshot begins.
+        log_position: u64,
+    },
     /// Last in a snapshot.
     SnapshotEnd {
         /// How many records stand between the beginning and this.
@@ -223,6 +229,7 @@ pub(super) mod kind {
     pub(in super::super) const GRANTED_LONG: u8 = 0x25;
     pub(in super::super) const SNAPSHOT_BEGIN: u8 = 0x30;
     pub(in super::super) const SNAPSHOT_END: u8 = 0x31;
+    pub(in super::super) const SNAPSHOT_SHOWS: u8 = 0x32;
     pub(in super::super) const CONTINUED: u8 = 0x40;
     pub(in super::super) const SYNCED: u8 = 0x41;
 }
@@ -267,6 +274,7 @@ impl<'a> Record<'a> {
             Record::Downgraded { .. } => kind::DOWNGRADED,
             Record::SnapshotBegin { .. } => kind::SNAPSHOT_BEGIN,
             Record::SnapshotEnd { .. } => kind::SNAPSHOT_END,
+            Record::SnapshotShows { .. } => kind::SNAPSHOT_SHOWS,
             Record::Continued { .. } => kind::CONTINUED,
             Record::Synced => kind::SYNCED,
         }

@@ -92,6 +92,8 @@ pub(crate) trait Visitor {
     /// How many records the snapshot has.
     fn expect(&mut self, _records: u64) {}
     fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule>;
+    /// The next record of the log stands there.
+    fn reach(&mut self, _position: Position) {}
     fn log(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule>;
 }
 
@@ -103,6 +105,10 @@ impl Visitor for State {
 
     fn snapshot(&mut self, _: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
         self.apply_snapshot(record)
+    }
+
+    fn reach(&mut self, position: Position) {
+        State::reach(self, position);
     }
 
     fn log(&mut self, _: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
@@ -272,6 +278,7 @@ impl<V: Visitor> Reader<'_, V> {
                 Record::Continued { .. } => break Flaw::End,
                 record if end >= layout.begin => {
                     layout.records += 1;
+                    self.visitor.reach(end);
                     let shown = self.visitor.log(place, &record);
                     shown.map_err(|rule| self.broken(place, rule))?;
                 }

@@ -2,8 +2,10 @@
 //!
 //! A snapshot is fuzzy: it was taken while the log went on, so it shows some effects of records that will be replayed over
 //! it. That is why every rule here may be applied twice, and why it goes by names (a fence, a session, a shard) and not by
-//! "the current one".
+//! "the current one". What the log says of leases before the position that the snapshot names is not applied again, except for
+//! ends: `snapshot.rs` says why.
 
+use super::frame::Position;
 use super::leases::{Leases, LiveOwner, Owner};
 use super::record::{Record, Scope};
 use hashbrown::HashMap;
@@ -86,6 +88,10 @@ pub(crate) struct State {
     pub(crate) snapshot_unix_ms: u64,
     /// The highest fence of a lease in the snapshot. The ceiling for it may come later, with the log.
     pub(crate) snapshot_fence_max: u64,
+    /// What the log says of leases before this position shows in the snapshot.
+    shows: u64,
+    /// The next record stands before that position.
+    is_shown: bool,
     sessions: Sessions,
     pub(crate) leases: Leases,
     /// The ceilings in the log since its last server started, and what they must all lie at or above.
@@ -106,6 +112,7 @@ impl State {
                 self.scope = Some(scope);
                 self.life_has_horizon = true;
             }
+            Record::SnapshotShows { log_position } => self.shows = log_position,
             Record::Ceiling { shard, fence } => self.raise_ceiling(shard, fence),
             Record::Granted(lease) | Record::GrantedLong(lease) => {
                 self.snapshot_fence_max = self.snapshot_fence_max.max(lease.fence);
@@ -119,6 +126,11 @@ impl State {
         Ok(())
     }
 
+    /// Says where the next record of the log stands.
+    pub(crate) fn reach(&mut self, position: Position) {
+        self.is_shown = position.get() < self.shows;
+    }
+
     /// A record of the log.
     pub(crate) fn apply_log(&mut self, record: &Record<'_>) -> Result<(), BrokenRule> {
         let was_clean = std::mem::replace(&mut self.is_clean, false);
@@ -128,6 +140,7 @@ impl State {
                     // Every lease is known: there is nothing left for a horizon to cover.
                     self.horizon_unix_ms = 0;
                 }
+                self.leases.begin_life();
                 self.tell_time(unix_ms);
                 self.scope = Some(scope);
                 self.life_has_horizon = false;
@@ -167,6 +180,7 @@ impl State {
                 self.apply_common(record);
             }
             Record::SnapshotBegin { .. }
+            | Record::SnapshotShows { .. }
             | Record::SnapshotEnd { .. }
             | Record::Continued { .. }
             | Record::Synced => return Err(BrokenRule::OutOfPlace),
@@ -203,12 +217,23 @@ impl State {
             Record::SessionEnded { session } => self.sessions.end(session),
             Record::Granted(lease) | Record::GrantedLong(lease) => {
                 self.tell_time(lease.granted_unix_ms);
+                if self.is_shown {
+                    return;
+                }
                 let owner = self.sessions.mention(lease.session);
                 match record {
                     Record::GrantedLong(_) => self.leases.grant_long(&lease, owner),
                     _ => self.leases.grant(&lease, owner),
                 }
             }
+            Record::Released {
+                key,
+                fence,
+                count_left: 0,
+            } => self.leases.release(key, fence, 0),
+            // The snapshot knows better. Ends count all the same: the grant of one may come later.
+            Record::Renewed { .. } | Record::Released { .. } | Record::Downgraded { .. }
+                if self.is_shown => {}
             Record::Renewed {
                 key,
                 fence,

@@ -2,6 +2,7 @@
 
 use super::error::{IoFailure, ReplayError, WalError};
 use super::file::{Blame, DirDisk, Disk};
+use super::frame::Position;
 use super::log;
 use super::record::Record;
 use super::recovered::Recovered;
@@ -116,6 +117,10 @@ impl Visitor for Counter {
     fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
         self.count(place);
         self.state.apply_snapshot(record)
+    }
+
+    fn reach(&mut self, position: Position) {
+        self.state.reach(position);
     }
 
     fn log(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
@@ -389,6 +394,9 @@ impl fmt::Display for Line<'_> {
             }
             Record::SnapshotBegin { unix_ms, scope } => {
                 write!(f, "snapshot {} of {scope}", Utc(unix_ms))
+            }
+            Record::SnapshotShows { log_position } => {
+                write!(f, "snapshot-shows log={log_position}")
             }
             Record::SnapshotEnd {
                 records, log_end, ..

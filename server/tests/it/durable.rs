@@ -280,7 +280,7 @@ fn without_grace_locks_are_granted_at_once_above_every_fence_from_before() {
     let directory = tempfile::tempdir().unwrap();
     let server = on(directory.path(), Durability::Fence);
     let mut holder = Peer::connect(server.local_addr(), "holder");
-    let fence = holder.acquire("k", LONG_MS);
+    let fence = holder.acquire("k", 20_000);
     let left = wreck(directory.path());
     drop(server);
     let server = with_grace(left.path(), Durability::Fence, false);

@@ -3,6 +3,7 @@
 
 use crate::common::{
     Peer, acquire, force_release, granted, hello_for, reentrant, renew, session_bound, start_with,
+    until,
 };
 use crate::durable::{on, recovering_ms, wreck};
 use protocol::{Reply, Request};
@@ -241,10 +242,14 @@ fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.starts_with("snapshot")).max()
     };
+    let mut number = 0;
     for _ in 0..2 {
         let before = snapshots();
-        holder.acquire(&format!("{before:?}"), HOUR_MS);
-        crate::common::until("another snapshot", || snapshots() > before);
+        until("another snapshot", || {
+            number += 1;
+            holder.acquire(&format!("log/{number}"), HOUR_MS);
+            snapshots() > before
+        });
     }
     let left = wreck(directory.path());
     drop(server);

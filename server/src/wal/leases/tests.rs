@@ -82,8 +82,57 @@ fn release_renewal_and_downgrade_are_for_one_fence_only() {
     assert_eq!(leases.iter().next().unwrap().until_unix_ms, 7);
     leases.release(b"key", 5, 0);
     assert!(leases.is_empty());
+    leases.grant(&lease(7, EXCLUSIVE), 0);
+    assert_eq!(holders(&mut leases), [(7, EXCLUSIVE)]);
+}
+
+/// Whatever was granted is over once its end was heard of, in whichever order.
+#[test]
+fn an_end_is_final() {
+    for (is_shared, rivals) in [(EXCLUSIVE, vec![]), (SHARED, vec![3, 5, 9])] {
+        for ends_first in [false, true] {
+            let mut leases = Leases::default();
+            for &rival in &rivals {
+                leases.grant(&lease(rival, SHARED), 0);
+            }
+            let grant = lease(6, is_shared);
+            match ends_first {
+                true => leases.release(b"key", 6, 0),
+                false => leases.grant(&grant, 0),
+            }
+            leases.renew(b"key", 6, 7);
+            leases.release(b"key", 6, 0);
+            leases.grant(&grant, 0);
+            leases.grant(&Lease { count: 2, ..grant }, 0);
+            let left: Vec<_> = rivals.iter().map(|&fence| (fence, SHARED)).collect();
+            assert_eq!(holders(&mut leases), left);
+        }
+    }
+}
+
+/// A grant of a slow thread comes when its key has long been granted to others and released by them.
+#[test]
+fn a_grant_below_one_that_was_exclusive_and_ended_is_over() {
+    let mut leases = Leases::default();
+    leases.grant(&lease(5, EXCLUSIVE), 0);
+    leases.release(b"key", 5, 0);
+    leases.grant(&lease(4, SHARED), 0);
+    assert_eq!(holders(&mut leases), []);
+    // Behind a shared one it is not: both held it together.
+    leases.grant(&lease(9, SHARED), 0);
+    leases.release(b"key", 9, 0);
+    leases.grant(&lease(8, SHARED), 0);
+    assert_eq!(holders(&mut leases), [(8, SHARED)]);
+}
+
+#[test]
+fn what_is_said_of_a_grant_before_it_is_heard_of_is_kept() {
+    let mut leases = Leases::default();
+    leases.renew(b"key", 6, 7);
+    leases.downgrade(b"key", 6);
     leases.grant(&lease(6, EXCLUSIVE), 0);
-    assert_eq!(holders(&mut leases), [(6, EXCLUSIVE)]);
+    assert_eq!(holders(&mut leases), [(6, SHARED)]);
+    assert_eq!(leases.iter().next().unwrap().until_unix_ms, 7);
 }
 
 #[test]

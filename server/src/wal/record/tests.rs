@@ -152,6 +152,11 @@ fn every_kind_has_these_bytes() {
             &[12, 0, 0, 0, 0, 0, 0, 0, 1],
         ),
         (
+            Record::SnapshotShows { log_position: 13 },
+            0x32,
+            &[13, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
             Record::SnapshotEnd {
                 records: 13,
                 log_end: 14,
@@ -279,6 +284,7 @@ proptest! {
             Record::Released { key, fence, count_left: small },
             Record::Downgraded { key, fence },
             Record::SnapshotBegin { unix_ms: time, scope },
+            Record::SnapshotShows { log_position: number },
             Record::SnapshotEnd { records: number, log_end: time, chain: small },
             Record::Continued { sequence: number },
         ] {

@@ -69,6 +69,7 @@ fn every_kind_is_in_the_document() {
         },
         Record::Downgraded { key, fence },
         Record::SnapshotBegin { unix_ms, scope },
+        Record::SnapshotShows { log_position: 1 },
         Record::SnapshotEnd {
             records: 1,
             log_end: 1,
