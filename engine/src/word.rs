@@ -220,7 +220,7 @@ impl Lease {
     /// Whether it was ended or its own deadline has passed. A session's lease and a record say nothing of that.
     #[inline]
     pub(crate) fn has_ended(self, now: Tick) -> bool {
-        self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline() <= now)
+        self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline().is_over(now))
     }
 
     pub(crate) fn ended(self) -> Lease {
