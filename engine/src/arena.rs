@@ -119,6 +119,10 @@ impl<T: Slot> Arena<T> {
         // before.
         let mut taken = self.taken.load(Ordering::Acquire);
         while taken < self.piece_count {
+            if fault::injected(Fault::PieceTakenTwice) {
+                self.taken.store(taken + 1, Ordering::Release);
+                return Some(taken);
+            }
             match self.taken.compare_exchange_weak(
                 taken,
                 taken + 1,

@@ -226,7 +226,7 @@ impl Cell {
                 Kind::Record => return Renewal::InRecord,
                 // A session's lease is renewed by the session's keep-alive; there is nothing to move here.
                 Kind::Session => break,
-                Kind::Timed if lease.deadline() <= now => return Renewal::Overdue,
+                Kind::Timed if lease.deadline().is_over(now) => return Renewal::Overdue,
                 Kind::Timed => {}
             }
             let renewed = lease.with_deadline(deadline);
@@ -315,13 +315,10 @@ impl Cell {
         word
     }
 
-    /// Whether a lease that ends at `deadline`, just published, needs the wheel to look earlier than it plans to.
+    /// Whether the wheel plans to look later than at `at`, when a lease just published is over.
     #[inline]
-    pub(crate) fn is_armed_after(&self, deadline: Tick) -> bool {
-        let ahead_ms = self
-            .armed
-            .load(Ordering::Relaxed)
-            .wrapping_sub(deadline.low32()) as i32;
+    pub(crate) fn is_armed_after(&self, at: Tick) -> bool {
+        let ahead_ms = self.armed.load(Ordering::Relaxed).wrapping_sub(at.low32()) as i32;
         ahead_ms > 0
     }
 

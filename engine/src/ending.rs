@@ -44,7 +44,7 @@ impl<H: Host> Shard<H> {
             Kind::Ended => true,
             Kind::Record => false,
             Kind::Timed => {
-                seen.lease.deadline() <= now || self.common.sessions.is_ended(seen.owner, now)
+                seen.lease.deadline().is_over(now) || self.common.sessions.is_ended(seen.owner, now)
             }
             Kind::Session => self.common.sessions.is_ended(seen.owner, now),
         }
@@ -137,8 +137,8 @@ impl<H: Host> Shard<H> {
         // Of a lease that another core has ended it is not known whether it was a session's, whose deadline says nothing.
         let expired = match seen.lease.kind() {
             Kind::Session => false,
-            Kind::Ended => deadline <= now && !self.common.sessions.is_ended(seen.owner, now),
-            Kind::Timed | Kind::Record => deadline <= now,
+            Kind::Ended => deadline.is_over(now) && !self.common.sessions.is_ended(seen.owner, now),
+            Kind::Timed | Kind::Record => deadline.is_over(now),
         };
         let why = if expired {
             Lost::Expired
@@ -147,7 +147,10 @@ impl<H: Host> Shard<H> {
         } else {
             Lost::Forced
         };
-        let late_ms = if expired { deadline.ms_until(now) } else { 0 };
+        let late_ms = match expired {
+            true => deadline.over_at().ms_until(now),
+            false => 0,
+        };
         self.common.host.lost(&Loss {
             key,
             fence,

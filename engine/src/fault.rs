@@ -53,10 +53,14 @@ pub enum Fault {
     FloorAfterEviction,
     /// A reused cell starts at the word it was evicted with.
     ReuseRepeatsWord,
+    /// The first grant after a restored one may carry its tag.
+    RestoredTagRepeats,
     /// A slot is taken off the free list whatever has happened to the list since it was read.
     FreeListUnversioned,
     /// Whoever finds that a slab needs another piece of memory gets one, whether or not somebody else has.
     PieceReplaced,
+    /// Two shards that need a piece of memory at once may get the same one.
+    PieceTakenTwice,
     /// Memory goes into the stock before it has been made ready.
     StockedTooEarly,
     /// Who finds neither stock nor memory does not look at the stock a second time.
@@ -81,6 +85,8 @@ pub enum Fault {
     WheelTakesAnyCell,
     /// Whoever links a cell into the inbox overwrites what others have said there.
     LinkOverwritesFlags,
+    /// An index is laid out for the entries that are moved to it, and not for those that come meanwhile.
+    SuccessorForgetsInserters,
     /// Migration copies an index entry and leaves empty ones open.
     MigrationLeavesOpen,
     /// A mailbox's taker lowers its flag after it has found the box empty.

@@ -9,7 +9,9 @@
 //! next lies the **alarm**, which says that it is time. The floor at the **start** divides fences of this life from those of
 //! earlier ones: a lock that outlived a restart keeps its old fence, and the next grant of its key has one of this life.
 
+use crate::fault::{self, Fault};
 use crate::sync::{AtomicU64, Ordering};
+use crate::word::Lease;
 use std::fmt;
 
 /// The number carried by a grant: larger than that of every earlier grant of the same key.
@@ -95,10 +97,26 @@ impl Bounds {
         self.start
     }
 
-    /// The fence of the grant that follows one under `last`.
+    /// The fence of the grant that follows one under `last`. Its lease never has the tag of the lease under `last`: until
+    /// the new lease is written the cell shows the old one, and only the tag tells them apart.
     #[inline]
     pub(crate) fn next_after(&self, last: Fence) -> Fence {
-        last.max(self.start).next()
+        if last >= self.start {
+            return last.next();
+        }
+        self.first_after_restored(last)
+    }
+
+    /// The first fence of this life, for a key that came with one of an earlier life. Fences in between are left out, so
+    /// that the two may be any distance apart, a multiple of the number of tags included.
+    #[cold]
+    fn first_after_restored(&self, last: Fence) -> Fence {
+        let first = self.start.next();
+        let is_same_tag = Lease::tag_of(first.get()) == Lease::tag_of(last.get());
+        if is_same_tag && !fault::injected(Fault::RestoredTagRepeats) {
+            return first.next();
+        }
+        first
     }
 
     /// Takes note of a fence that was issued. `true`: so many have been that the ceiling should be raised.
@@ -156,5 +174,30 @@ fn alarm_between(from: u64, to: u64) -> u64 {
         to
     } else {
         to - to.saturating_sub(from) / 2
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Found by a model: with the same tag, the ended lease of a restored lock was taken for that of the grant after it, and
+    /// the key had two holders.
+    #[test]
+    fn no_grant_has_the_tag_of_the_one_before_it() {
+        for start in [0, 1, (1 << 24) - 1, 1 << 24, (1 << 24) + 5, 3 << 24] {
+            let bounds = Bounds::new(Fence(start), Fence::MAX);
+            let around = |number: u64| number.saturating_sub(2)..=number + 2;
+            let lasts = around(start % (1 << 24)).chain(around(start));
+            for last in lasts.map(Fence) {
+                let next = bounds.next_after(last);
+                assert!(next > last && next > bounds.start(), "{last} and {next}");
+                assert_ne!(
+                    Lease::tag_of(next.get()),
+                    Lease::tag_of(last.get()),
+                    "{last} and {next} with a start at {start}"
+                );
+            }
+        }
     }
 }

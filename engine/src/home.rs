@@ -129,16 +129,17 @@ impl<H: Host> Shard<H> {
                 // Its grantor will see that we look late, and ask again. A record in the making is no different.
                 None => at = Some(now.plus_ms(1)),
                 Some(seen) if seen.lease.kind() == Kind::Record => {
-                    if seen.lease.deadline() <= now {
+                    if seen.lease.deadline().is_over(now) {
                         self.settle_record(slot, now);
                         at = Some(self.next_look(slot, now));
                     } else {
-                        at = Some(seen.lease.deadline());
+                        at = Some(seen.lease.deadline().over_at());
                     }
                 }
                 Some(seen) if self.is_over(&seen, now) => {
                     if seen.lease.kind() == Kind::Timed {
-                        self.lag.record(seen.lease.deadline().ms_until(now));
+                        self.lag
+                            .record(seen.lease.deadline().over_at().ms_until(now));
                     }
                     // We are the home core, so the cell is not evicted under us and its key can be read.
                     self.expire(slot, word, &seen, self.table.key_of(slot).key(), now);
@@ -147,7 +148,7 @@ impl<H: Host> Shard<H> {
                         at = Some(self.next_look(slot, now));
                     }
                 }
-                Some(seen) => at = Some(self.lease_end(seen.lease, seen.owner)),
+                Some(seen) => at = Some(self.lease_end(seen.lease, seen.owner).over_at()),
             }
         }
         let at = match at {
@@ -189,8 +190,8 @@ impl<H: Host> Shard<H> {
     /// Takes down how late the leases are that are about to be dropped.
     pub(crate) fn record_lag(&self, room: &Room<H::Waiter>, slot: u32, now: Tick) {
         let record = |lease: Lease| {
-            if lease.kind() == Kind::Timed && lease.deadline() <= now {
-                self.lag.record(lease.deadline().ms_until(now));
+            if lease.kind() == Kind::Timed && lease.deadline().is_over(now) {
+                self.lag.record(lease.deadline().over_at().ms_until(now));
             }
         };
         match room.record(slot) {
@@ -218,8 +219,8 @@ impl<H: Host> Shard<H> {
     fn next_look(&self, slot: u32, now: Tick) -> Tick {
         let cell = self.table.cell(slot);
         match cell.seen(cell.word()) {
-            Some(seen) if seen.lease.kind() == Kind::Record => seen.lease.deadline(),
-            Some(seen) => self.lease_end(seen.lease, seen.owner),
+            Some(seen) if seen.lease.kind() == Kind::Record => seen.lease.deadline().over_at(),
+            Some(seen) => self.lease_end(seen.lease, seen.owner).over_at(),
             None => now.plus_ms(1),
         }
     }

@@ -29,7 +29,7 @@ impl<H: Host> Shard<H> {
             Kind::Session => self.common.sessions.deadline(terms.owner),
             _ => terms.deadline,
         };
-        if cell.is_armed_after(until) {
+        if cell.is_armed_after(until.over_at()) {
             self.ask_attention(cell, slot);
         }
         until

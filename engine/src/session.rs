@@ -101,7 +101,7 @@ impl Links for Slab<SessionCell> {
         self.get(entry).wheel_prev.store(prev, Ordering::Relaxed);
     }
     fn due(&self, entry: u32) -> Tick {
-        self.get(entry).state().deadline()
+        self.get(entry).state().deadline().over_at()
     }
 }
 
@@ -118,7 +118,7 @@ impl SessionRef<'_> {
     pub(crate) fn is_ended(self, now: Tick) -> bool {
         let state = self.cell.state();
         !state.is_timed_as(self.id.generation())
-            || (state.deadline() <= now && self.end_overdue(now))
+            || (state.deadline().is_over(now) && self.end_overdue(now))
     }
 
     #[cold]
@@ -128,7 +128,7 @@ impl SessionRef<'_> {
             if !state.is_timed_as(self.id.generation()) {
                 return true;
             }
-            if state.deadline() > now {
+            if !state.deadline().is_over(now) {
                 return false;
             }
             if fault::injected(Fault::SessionEndOverwrites) {
@@ -173,7 +173,9 @@ impl Sessions {
             Ordering::AcqRel,
         );
         if deadline != Tick::NEVER {
-            self.wheel.lock().insert(&self.cells, slot, deadline);
+            self.wheel
+                .lock()
+                .insert(&self.cells, slot, deadline.over_at());
         }
         Some(SessionId(generation << 32 | u64::from(slot)))
     }
@@ -274,7 +276,8 @@ impl Sessions {
             if self.is_ended(id, now) {
                 ended.push(id);
             } else {
-                wheel.insert(&self.cells, slot, self.deadline(id).max(now.plus_ms(1)));
+                let at = self.deadline(id).over_at();
+                wheel.insert(&self.cells, slot, at.max(now.plus_ms(1)));
             }
         }
     }
@@ -305,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_at_its_deadline_and_a_keep_alive_moves_it() {
+    fn a_session_lasts_through_its_deadline_and_a_keep_alive_moves_it() {
         let sessions = Sessions::new(8, at(0));
         let id = sessions.open(at(100)).unwrap();
         assert!(!sessions.is_ended(id, at(99)));
         assert_eq!(sessions.keep_alive(id, at(200), at(99)), Some(at(200)));
-        assert!(!sessions.is_ended(id, at(199)));
-        assert!(sessions.is_ended(id, at(200)));
+        assert!(!sessions.is_ended(id, at(200)));
+        assert!(sessions.is_ended(id, at(201)));
         assert_eq!(
             sessions.keep_alive(id, at(300), at(150)),
             None,

@@ -51,9 +51,9 @@ impl<H: Host> Shard<H> {
             // Its grantor has not come that far.
             None => now,
         };
-        let end = end.max(now.plus_ms(1));
-        room.wake_by(first, end);
-        self.room_due.fetch_min(end.as_ms(), Ordering::Relaxed);
+        let at = end.over_at().max(now.plus_ms(1));
+        room.wake_by(first, at);
+        self.room_due.fetch_min(at.as_ms(), Ordering::Relaxed);
     }
 
     /// Drops holders whose leases are over and grants to the front of the queue while that is possible.
@@ -256,7 +256,7 @@ impl<H: Host> Shard<H> {
             }
             return;
         }
-        let is_due = cell.lease().deadline() <= now;
+        let is_due = cell.lease().deadline().is_over(now);
         let count = room.record(slot).map_or(0, |record| record.holders.len());
         if is_due || count <= ASKED_ALWAYS_MAX {
             self.drop_holders(room, slot, now, |holder| self.is_over(&holder.seen(), now));
@@ -352,7 +352,7 @@ impl<H: Host> Shard<H> {
     pub(crate) fn tell_wheel(&self, slot: u32, earliest: Tick) {
         let cell = self.table.cell(slot);
         cell.move_lease_to_record(cell.word().fence(), earliest);
-        if cell.is_armed_after(earliest) {
+        if cell.is_armed_after(earliest.over_at()) {
             self.ask_attention(cell, slot);
         }
     }

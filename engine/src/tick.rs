@@ -54,6 +54,24 @@ impl Tick {
         }
     }
 
+    /// Whether a lease, session or list that lasts until here is over by `now`.
+    ///
+    /// Ticks are cut to whole milliseconds: what began within one tick has lasted as long as was
+    /// promised only after its last tick has passed, too. So it is over one tick after its end. This
+    /// is the one place that says so; timers are armed for [`Tick::over_at`].
+    #[must_use]
+    #[inline]
+    pub const fn is_over(self, now: Tick) -> bool {
+        self.0 <= now.0 && self.over_at().0 <= now.0
+    }
+
+    /// The first tick at which what lasts until here is over. At [`Tick::MAX`], where time stands
+    /// still, that is the end itself; never is never over.
+    #[must_use]
+    pub const fn over_at(self) -> Tick {
+        self.plus_ms(1)
+    }
+
     /// How long from here to `later`; zero if that has passed.
     #[must_use]
     pub const fn ms_until(self, later: Tick) -> u64 {
@@ -85,6 +103,19 @@ mod tests {
         assert!(Tick::MAX < Tick::NEVER);
         assert_eq!(Tick::NEVER.plus_ms(1), Tick::NEVER);
         assert_eq!(Tick::from_bits(Tick::NEVER.as_ms()), Tick::NEVER);
+    }
+
+    #[test]
+    fn what_lasts_until_a_tick_lasts_through_it() {
+        let end = Tick::from_ms(40);
+        assert!(!end.is_over(Tick::from_ms(39)));
+        assert!(
+            !end.is_over(end),
+            "some of the last millisecond may be left"
+        );
+        assert!(end.is_over(end.over_at()));
+        assert!(Tick::MAX.is_over(Tick::MAX), "there is no later tick");
+        assert!(!Tick::NEVER.is_over(Tick::MAX));
     }
 
     #[test]

@@ -170,7 +170,12 @@ impl Lease {
             Kind::Ended => 2,
             Kind::Record => 3,
         };
-        Lease(kind << KIND_SHIFT | deadline.as_ms() << TAG_BITS | (tag & TAG_MASK))
+        Lease(kind << KIND_SHIFT | deadline.as_ms() << TAG_BITS | Lease::tag_of(tag))
+    }
+
+    /// What of a fence or a generation fits into a tag.
+    pub(crate) const fn tag_of(number: u64) -> u64 {
+        number & TAG_MASK
     }
 
     pub(crate) const fn from_bits(bits: u64) -> Lease {
@@ -197,11 +202,11 @@ impl Lease {
     /// Whether it is a timed one, and tagged so.
     pub(crate) const fn is_timed_as(self, tag: u64) -> bool {
         // Of a timed one the bits of its kind are zero.
-        self.0 & !(DEADLINE_MASK << TAG_BITS) == tag & TAG_MASK
+        self.0 & !(DEADLINE_MASK << TAG_BITS) == Lease::tag_of(tag)
     }
 
     pub(crate) const fn is_tagged(self, tag: u64) -> bool {
-        self.0 & TAG_MASK == tag & TAG_MASK
+        self.tag() == Lease::tag_of(tag)
     }
 
     pub(crate) const fn tag(self) -> u64 {
@@ -215,7 +220,7 @@ impl Lease {
     /// Whether it was ended or its own deadline has passed. A session's lease and a record say nothing of that.
     #[inline]
     pub(crate) fn has_ended(self, now: Tick) -> bool {
-        self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline() <= now)
+        self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline().is_over(now))
     }
 
     pub(crate) fn ended(self) -> Lease {

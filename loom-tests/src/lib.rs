@@ -166,9 +166,18 @@ impl World {
         }
     }
 
-    /// Does all that is due in the one shard.
+    /// Does all that is due in all shards, of which most models have one.
     pub fn advance(&self, now: Tick) {
-        while self.0.advance_shard(0, now, &mut BUDGET.clone()).more {}
+        for shard in 0..self.0.shard_count() {
+            while self.0.advance_shard(shard, now, &mut BUDGET.clone()).more {}
+        }
+    }
+
+    /// A key of this shard, the same in every execution.
+    pub fn key_in_shard(&self, shard: usize) -> &'static str {
+        let mut names = ["k", "x", "y", "z", "w", "v"].into_iter();
+        let name = names.find(|name| self.0.shard_of(key(name)) == shard);
+        name.expect("six keys do not all fall into one of two shards")
     }
 
     /// What has been told so far.
@@ -246,16 +255,15 @@ impl Client {
 
     /// Claims what was held under this fence before a restart.
     pub fn reclaim(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) -> Reclaimed {
-        let old = OldHold {
-            key: key(name),
-            fence,
-            mode: Mode::Exclusive,
-            span: Span::Ms(ttl_ms),
-            count: 1,
-            held_ms: 0,
-            note: &[],
-        };
+        let old = old_hold(name, fence, ttl_ms);
         self.world.0.reclaim(&mut self.seat, &old, now)
+    }
+
+    /// Gets back what the log says was held under this fence before a restart. Before all others ask.
+    pub fn restore(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) {
+        let old = old_hold(name, fence, ttl_ms);
+        let restored = self.world.0.restore(&mut self.seat, &old, now);
+        assert_eq!(restored, Ok(true), "{name} was not restored");
     }
 
     /// Takes the lock from whoever has it under `from`, or from anybody. `None`: it is not held under that fence, or it is not
@@ -316,6 +324,19 @@ impl Client {
     /// Frees what an ended session has through this seat.
     pub fn vacate(&mut self, now: Tick) {
         self.world.0.vacate(&mut self.seat, now);
+    }
+}
+
+/// A plain hold of an earlier life, for `ttl_ms` more.
+fn old_hold(name: &str, fence: Fence, ttl_ms: u64) -> OldHold<'_> {
+    OldHold {
+        key: key(name),
+        fence,
+        mode: Mode::Exclusive,
+        span: Span::Ms(ttl_ms),
+        count: 1,
+        held_ms: 0,
+        note: &[],
     }
 }
 

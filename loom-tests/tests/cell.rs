@@ -91,8 +91,8 @@ fn renew_against_expire() {
         "refused to its holder and to the taker"
     );
     if renewed {
-        assert_eq!(world.holder(KEY, at(28)), Some((session_a, old)));
-        assert_eq!(world.holder(KEY, at(29)), None);
+        assert_eq!(world.holder(KEY, at(29)), Some((session_a, old)));
+        assert_eq!(world.holder(KEY, at(30)), None);
     }
 }
 
@@ -149,13 +149,13 @@ fn stale_renew_against_new_holder() {
 
     let taker = thread::spawn(move || b.lock(KEY, 10, at(11)));
     // So late that it can only be refused, whatever the taker has come to.
-    let renewed = a.renew(KEY, old, 500, at(10));
+    let renewed = a.renew(KEY, old, 500, at(11));
     let new = taker.join().unwrap();
 
     assert!(!renewed, "a lease that was over has been renewed");
-    assert_eq!(world.holder(KEY, at(20)), Some((session_b, new)));
+    assert_eq!(world.holder(KEY, at(21)), Some((session_b, new)));
     assert!(
-        world.holder(KEY, at(21)).is_none(),
+        world.holder(KEY, at(22)).is_none(),
         "a stale renewal has moved the new holder's deadline"
     );
 }
@@ -253,10 +253,10 @@ fn renew_against_reentry() {
         "{outcome:?}"
     );
     assert!(
-        world.holder(KEY, at(24)) == Some((session, fence)),
+        world.holder(KEY, at(25)) == Some((session, fence)),
         "a renewal answered yes was lost on the way into the record"
     );
-    assert!(world.holder(KEY, at(25)).is_none());
+    assert!(world.holder(KEY, at(26)).is_none());
 }
 
 #[test]

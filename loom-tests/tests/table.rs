@@ -1,8 +1,8 @@
 //! The table: insertion, growth, eviction and reuse of cells against one another.
 
-use engine::{Fault, Fence};
+use engine::{Fault, Fence, Settings};
 use loom::thread;
-use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released};
+use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released, small};
 
 /// Two ask at once for a key that has no cell yet.
 fn two_inserters() {
@@ -179,6 +179,48 @@ fn a_key_inserted_while_the_index_grows_is_found() {
 #[should_panic(expected = "lost on the way to the new index")]
 fn a_migration_that_leaves_entries_open_is_caught() {
     check_broken(Fault::MigrationLeavesOpen, insert_against_growth);
+}
+
+/// The mover of a growing index may be stopped anywhere while others insert as many keys as they like.
+fn mover_against_inserters() {
+    let world = World::with(Settings {
+        keys_max: 9,
+        ..small()
+    });
+    let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
+    a.lock("k", 10, at(0));
+    a.lock("x", 10, at(0));
+
+    // The third of four entries begins the move.
+    let mover = thread::spawn(move || b.lock("y", 10, at(0)));
+    let inserter = thread::spawn(move || {
+        c.lock("z", 10, at(0));
+        c.lock("w", 10, at(0));
+    });
+    a.lock("v", 10, at(0));
+    mover.join().unwrap();
+    inserter.join().unwrap();
+
+    // More, to finish the move.
+    a.lock("u", 10, at(0));
+    a.lock("t", 10, at(0));
+    for name in ["k", "x", "y", "z", "w", "v", "u", "t"] {
+        assert!(
+            world.holder(name, at(0)).is_some(),
+            "{name} was lost on the way to the new index"
+        );
+    }
+}
+
+#[test]
+fn a_stalled_mover_finds_room_for_all_that_came_meanwhile() {
+    check(mover_against_inserters);
+}
+
+#[test]
+#[should_panic(expected = "the index being filled has room for all")]
+fn a_new_index_without_room_for_inserters_is_caught() {
+    check_broken(Fault::SuccessorForgetsInserters, mover_against_inserters);
 }
 
 /// The index is half-way to a larger one, and two ask at once for a key that has no cell yet.

@@ -8,20 +8,20 @@ use loom_tests::{Client, IDLE_MS, KEY, World, at, check, check_broken, is_releas
 fn arming_against_grant() {
     let world = World::new();
     let mut a = world.client();
-    // The wheel knows the key, and looks at it next at 10.
+    // The wheel knows the key, and looks at it next at 11.
     let first = a.lock(KEY, 10, at(0));
     world.advance(at(0));
     assert!(is_released(a.release(KEY, first, at(0))));
 
     let wheel = thread::spawn({
         let world = world.clone();
-        move || world.advance(at(10))
+        move || world.advance(at(11))
     });
-    let fence = a.lock(KEY, 30, at(10));
+    let fence = a.lock(KEY, 30, at(11));
     wheel.join().unwrap();
 
     assert!(world.told().losses.is_empty(), "lost before its time");
-    world.advance(at(40));
+    world.advance(at(42));
     assert!(
         world.told().losses == [(fence, Lost::Expired)],
         "the wheel did not come by at the deadline"
@@ -49,12 +49,12 @@ fn arming_against_shortening() {
 
     let wheel = thread::spawn({
         let world = world.clone();
-        move || world.advance(at(10))
+        move || world.advance(at(11))
     });
-    assert!(a.renew(KEY, fence, 30, at(10)));
+    assert!(a.renew(KEY, fence, 30, at(11)));
     wheel.join().unwrap();
 
-    world.advance(at(40));
+    world.advance(at(42));
     assert!(
         world.told().losses == [(fence, Lost::Expired)],
         "the wheel did not come by at the deadline"
@@ -81,13 +81,13 @@ fn waiting_against_expiry() {
 
     let wheel = thread::spawn({
         let world = world.clone();
-        move || world.advance(at(10))
+        move || world.advance(at(11))
     });
     // By its own clock the lease still runs.
     let place = b.stand_in_line(&Acquire::exclusive(key(KEY), 10), "b", at(9));
     wheel.join().unwrap();
 
-    world.advance(at(11));
+    world.advance(at(12));
     let grant = world.grant_of("b", place);
     assert!(grant.is_some(), "the lease is over and the waiter waits on");
 }
@@ -150,7 +150,7 @@ fn late_asker_against_introduction() {
     a.lock(KEY, 5, at(0));
     home.join().unwrap();
 
-    world.advance(at(LATE_MS + 10));
+    world.advance(at(LATE_MS + 11));
     assert!(
         world.told().losses.len() == 2,
         "the wheel was never told of the new key"

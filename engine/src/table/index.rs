@@ -35,8 +35,8 @@ const STOCKED_CAPACITY_MIN: usize = 16_384;
 const HUGE_CAPACITY_MIN: usize = 131_072;
 
 /// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
-/// nowhere yet. Twice as many would do no harm, see `Index::successor_capacity`.
-const INSERTERS_MAX: usize = if cfg!(loom) { 1 } else { 64 };
+/// nowhere yet. Twice as many would do no harm, see `smallest_successor`.
+const INSERTERS_MAX: usize = if cfg!(loom) { 3 } else { 64 };
 
 const _: () = assert!(
     SLOT_MAX == (1 << TAG_SHIFT) - 1,
@@ -88,6 +88,43 @@ pub(crate) struct Prober {
     tag: u32,
 }
 
+/// How many insertions may come during a move before every inserter waits for the mover: a quarter of the new index.
+const fn free_arrivals(capacity: usize) -> usize {
+    capacity / 4
+}
+
+/// The smallest capacity of an index to which the entries of another are moved.
+///
+/// It must not be full before the move is over, since the mover has nowhere else to put an entry. The mover may be held up at
+/// any point; inserters go on without it until they have to wait. So it must hold, all at once:
+///
+/// ```text
+/// next >= live                  what is moved
+///       + unused                what comes into the old index before its entries are closed
+///       + free_arrivals(next)   what comes into the new one before inserters wait
+///       + steps                 what comes afterwards: one entry for each step that is left
+///       + INSERTERS_MAX         entries that are counted nowhere yet
+/// ```
+///
+/// A move that nothing holds up ends below three quarters, so the new index is not crowded at once.
+fn smallest_successor(
+    live: usize,
+    unused: usize,
+    capacity: usize,
+    entries_per_step: usize,
+) -> usize {
+    let steps = capacity.div_ceil(entries_per_step);
+    let mut needed = live + unused + steps + INSERTERS_MAX;
+    if fault::injected(Fault::SuccessorForgetsInserters) {
+        needed = live;
+    }
+    // `free_arrivals` takes a quarter of it.
+    (needed * 4)
+        .div_ceil(3)
+        .next_power_of_two()
+        .max(CAPACITY_MIN)
+}
+
 impl Drop for Index {
     fn drop(&mut self) {
         if self.capacity() >= HUGE_CAPACITY_MIN {
@@ -109,23 +146,14 @@ impl Index {
     }
 
     /// How large an index must be to which the entries of this one are moved. `live` says how many of them are in use.
-    ///
-    /// It must not be full before the move is over, since the mover has nowhere else to put an entry. If every inserter
-    /// does a step of the move, it is half full in the end. If the mover is held up, inserters go on without it: before it has
-    /// said where to they can fill all that is empty here, after that a quarter of the new index (`count_arrival`), and then
-    /// they wait.
     pub(crate) fn successor_capacity(
         &self,
         live: impl FnOnce() -> usize,
         entries_per_step: usize,
     ) -> usize {
-        // Before `live`: whoever inserts counts there first. So nobody is counted in neither.
+        // Before `live`: an inserter takes its cell first and counts here afterwards. So none is counted in neither.
         let unused = self.unused();
-        let live = live();
-        let steps = self.capacity() / entries_per_step;
-        let if_all_help = 2 * (live + steps + INSERTERS_MAX);
-        let if_held_up = (live + unused + INSERTERS_MAX) * 4 / 3 + 1;
-        if_all_help.max(if_held_up).next_power_of_two()
+        smallest_successor(live(), unused, self.capacity(), entries_per_step)
     }
 
     /// How many more it can take.
@@ -177,10 +205,10 @@ impl Index {
         }
     }
 
-    /// Counts an insertion during the move to this index. `true`: too many have come without a step of the move, and who
-    /// inserts waits for the mover from now on.
+    /// Counts an insertion during the move to this index. `true`: too many have come without a step of the move, and every
+    /// inserter waits for the mover from now on (`free_arrivals`).
     pub(crate) fn count_arrival(&self) -> bool {
-        self.arrived.fetch_add(1, Ordering::Relaxed) as usize * 4 > self.capacity()
+        self.arrived.fetch_add(1, Ordering::Relaxed) as usize >= free_arrivals(self.capacity())
     }
 
     #[inline]
@@ -340,5 +368,38 @@ impl Index {
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The inequality of `smallest_successor`, at the edge and around it: what must fit does, and half of it would not do.
+        #[test]
+        fn a_successor_has_room_for_all_that_may_come_during_the_move(
+            log_capacity in 6..24u32,
+            live in 0..1usize << 24,
+            unused in 0..1usize << 24,
+            entries_per_step in 1..200usize,
+        ) {
+            let capacity = 1 << log_capacity;
+            let (live, unused) = (live % (capacity + 1), unused % (capacity + 1));
+            let next = smallest_successor(live, unused, capacity, entries_per_step);
+            let steps = capacity.div_ceil(entries_per_step);
+            let comes = |next| live + unused + free_arrivals(next) + steps + INSERTERS_MAX;
+            prop_assert!(next.is_power_of_two());
+            prop_assert!(next >= comes(next), "{next} entries for {}", comes(next));
+            let half = next / 2;
+            prop_assert!(half < CAPACITY_MIN || half < comes(half), "{half} would do");
+        }
+    }
+
+    /// The numbers of the index that was too small: 32,768 entries for 33,724.
+    #[test]
+    fn the_rest_of_a_move_that_was_held_up_counts() {
+        assert_eq!(smallest_successor(8_123, 16_384, 65_536, 64), 65_536);
     }
 }

@@ -70,7 +70,8 @@ fn keys_with_waiters_expire_on_time_in_the_middle_of_a_burst() {
     for now in 0..1100 {
         advance(&engine, at(now));
         let events = engine.host().take();
-        let due = now.checked_sub(100);
+        // Through the tick it ends with, and not one longer.
+        let due = now.checked_sub(101);
         let granted: Vec<u64> = events
             .iter()
             .filter_map(|event| match event {
@@ -98,7 +99,7 @@ fn the_wheel_writes_down_how_late_it_was() {
     for late_ms in lags {
         take(&engine, &mut a, "k", 10, at(now));
         advance(&engine, at(now));
-        now += 10 + late_ms;
+        now += 11 + late_ms;
         advance(&engine, at(now));
         a = Seat::new(engine.open_session(LONG_MS, at(now)).unwrap());
     }
@@ -115,7 +116,7 @@ fn the_lag_of_shared_leases_is_written_down_as_well() {
     let [mut a, mut b] = seats(&engine);
     granted(share(&engine, &mut a, "k", 10, at(0)));
     granted(share(&engine, &mut b, "k", 20, at(0)));
-    advance(&engine, at(10));
+    advance(&engine, at(11));
     advance(&engine, at(25));
     let lag = engine.expiry_lag();
     assert_eq!((lag[0], lag[3]), (1, 1), "{lag:?}");
@@ -130,9 +131,9 @@ fn a_new_grant_with_a_shorter_lease_than_the_wheel_is_armed_for_expires_on_time(
     advance(&engine, at(1));
     give_back(&engine, &mut a, "k", long.fence, at(2));
     take(&engine, &mut b, "k", 50, at(3));
-    advance(&engine, at(52));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(53));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(54));
     let events = engine.host().take();
     assert!(
         matches!(events[..], [Event::Lost { late_ms: 0, .. }]),
@@ -149,9 +150,9 @@ fn a_waiter_with_a_shorter_lease_than_the_wheel_is_armed_for_expires_on_time() {
     advance(&engine, at(1));
     give_back(&engine, &mut a, "k", long.fence, at(2));
     engine.host().take_grant();
-    advance(&engine, at(51));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(52));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(53));
     assert_eq!(engine.host().take().len(), 1);
 }
 
@@ -166,9 +167,9 @@ fn an_idle_key_taken_again_for_a_moment_expires_on_time() {
     advance(&engine, at(5000));
     assert_eq!(engine.keys(), 1);
     take(&engine, &mut a, "k", 7, at(5001));
-    advance(&engine, at(5007));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(5008));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(5009));
     assert_eq!(engine.host().take().len(), 1);
 }
 
@@ -179,11 +180,11 @@ fn a_reader_who_joins_for_a_shorter_time_expires_on_time() {
     granted(share(&engine, &mut a, "k", LONG_MS, at(0)));
     advance(&engine, at(1));
     granted(share(&engine, &mut b, "k", 50, at(2)));
-    advance(&engine, at(51));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(52));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(53));
     assert_eq!(engine.host().take().len(), 1);
-    assert_eq!(engine.query(key("k"), at(52)).unwrap().holders.len(), 1);
+    assert_eq!(engine.query(key("k"), at(53)).unwrap().holders.len(), 1);
 }
 
 #[test]
@@ -249,9 +250,9 @@ fn with_no_idle_time_a_key_goes_with_its_lease() {
     });
     let mut a = seat(&engine);
     take(&engine, &mut a, "k", 100, at(0));
-    advance(&engine, at(99));
-    assert_eq!(engine.keys(), 1);
     advance(&engine, at(100));
+    assert_eq!(engine.keys(), 1);
+    advance(&engine, at(101));
     assert_eq!(engine.keys(), 0);
 }
 
@@ -298,7 +299,51 @@ fn next_due_is_never_later_than_what_is_due() {
         }
     }
     let when: Vec<u64> = seen.iter().map(|&(now, _)| now).collect();
-    assert_eq!(when, [300, 1000], "{seen:?}");
+    assert_eq!(when, [300, 1001], "{seen:?}");
+}
+
+/// A client is granted a lease somewhere within a tick, and ticks are cut to whole milliseconds. Once a
+/// lease ended with the first moment of its last tick, up to a millisecond before its time.
+#[test]
+fn leases_and_sessions_last_through_their_last_tick_and_the_wheel_does_not_spin_meanwhile() {
+    let engine = locks_with(Settings {
+        shards: 1,
+        ..small()
+    });
+    let [mut a, mut b, mut c] = seats(&engine);
+    let short = engine.open_session(20, at(0)).unwrap();
+    let plain = take(&engine, &mut a, "plain", 20, at(0));
+    let shared = granted(share(&engine, &mut b, "shared", 20, at(0)));
+    let wanted = take(&engine, &mut a, "wanted", 20, at(0));
+    wait(&engine, &mut c, "wanted", 20, 1, at(1));
+    let bound = Acquire {
+        span: Span::Session,
+        ..Acquire::exclusive(key("bound"), 1)
+    };
+    granted(engine.acquire(&mut Seat::new(short), &bound, at(0)));
+    for grant in [plain, shared, wanted] {
+        assert_eq!(at(0).ms_until(grant.until), 20, "shown as it was asked for");
+    }
+    advance(&engine, at(19));
+    for _ in 0..3 {
+        let mut left = 100;
+        let progress = engine.advance_shard(0, at(20), &mut left);
+        assert!(!progress.more && left >= 98, "{} steps", 100 - left);
+        assert_eq!(progress.next_due, Some(at(21)));
+        assert_eq!(
+            engine.advance_sessions(at(20), &mut 100).next_due,
+            Some(at(21))
+        );
+    }
+    assert_eq!(engine.host().take(), [], "all of them last through 20");
+    assert!(engine.is_open(short, at(20)));
+    advance(&engine, at(21));
+    let told = engine.host().take();
+    let losses = told
+        .iter()
+        .filter(|event| matches!(event, Event::Lost { late_ms: 0, .. }));
+    assert_eq!(losses.count(), 4, "{told:?}");
+    assert!(told.contains(&Event::SessionEnded(short)), "{told:?}");
 }
 
 /// Found by reading: the record kept the session's first deadline, and the wheel came back for it every millisecond.
@@ -328,9 +373,9 @@ fn a_shared_lock_of_a_session_kept_alive_does_not_keep_the_wheel_busy() {
     }
     assert!(steps < 50, "{steps} steps for one lock that did not change");
     assert_eq!(engine.query(key("k"), at(10_000)).unwrap().holders.len(), 1);
-    advance(&engine, at(100_049));
+    advance(&engine, at(100_050));
     assert_eq!(
-        engine.query(key("k"), at(100_049)).unwrap().holders.len(),
+        engine.query(key("k"), at(100_050)).unwrap().holders.len(),
         1
     );
 }
@@ -372,7 +417,7 @@ fn a_lease_that_somebody_waits_for_ends_on_time_however_many_others_are_due() {
             engine.advance_waiters(shard, now, &mut 100);
         }
     };
-    wake(at(99));
+    wake(at(100));
     assert_eq!(engine.host().take(), []);
     // Nobody has turned the wheels.
     wake(at(101));
@@ -393,7 +438,7 @@ fn who_waits_behind_a_renewed_lease_goes_on_waiting_until_that_ends() {
     let grant = take(&engine, &mut holder, "k", 100, at(0));
     wait(&engine, &mut waiter, "k", 1_000, 1, at(1));
     engine.renew(&holder, key("k"), grant.fence, 500, at(50));
-    for ms in [101, 300, 549] {
+    for ms in [101, 300, 550] {
         advance(&engine, at(ms));
         assert_eq!(engine.host().take(), [], "at {ms}");
     }

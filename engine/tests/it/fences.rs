@@ -45,7 +45,7 @@ fn fences_of_one_key_rise_whatever_ends_its_leases() {
         last = grant.fence;
         match round % 5 {
             0 => give_back(&engine, &mut seat, "k", grant.fence, at(now)),
-            1 => advance(&engine, at(now + 10)),
+            1 => advance(&engine, at(now + 11)),
             2 => assert!(engine.force_release(key("k"), grant.fence, at(now))),
             3 => {
                 engine.end_session(seat.session());
@@ -53,14 +53,14 @@ fn fences_of_one_key_rise_whatever_ends_its_leases() {
             }
             // Forgotten altogether.
             _ => {
-                advance(&engine, at(now + 10));
                 advance(&engine, at(now + 11));
+                advance(&engine, at(now + 12));
                 advance(&engine, at(now + 30_000));
                 assert_eq!(engine.query(key("k"), at(now + 30_000)), None);
                 now += 30_000;
             }
         }
-        now += 10;
+        now += 11;
     }
 }
 

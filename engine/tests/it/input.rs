@@ -248,9 +248,9 @@ fn a_full_table_answers_busy_and_takes_keys_again_once_others_are_forgotten() {
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.keys(), 9);
     // Those who are in are served as ever.
-    let grant = take(&engine, &mut a, "0", 50, at(50));
-    give_back(&engine, &mut a, "0", grant.fence, at(51));
-    for now in [52, 200, 300] {
+    let grant = take(&engine, &mut a, "0", 50, at(51));
+    give_back(&engine, &mut a, "0", grant.fence, at(52));
+    for now in [53, 200, 300] {
         advance(&engine, at(now));
     }
     assert_eq!(engine.keys(), 0);

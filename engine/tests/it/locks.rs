@@ -72,16 +72,16 @@ fn a_lease_lasts_to_its_last_millisecond_and_not_one_longer() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     let first = take(&engine, &mut a, "k", 100, at(0));
-    held(acquire(&engine, &mut b, "k", 100, at(99)));
+    held(acquire(&engine, &mut b, "k", 100, at(100)));
     // Nobody has turned the wheel: the next in need expires it himself.
-    let second = take(&engine, &mut b, "k", 100, at(100));
+    let second = take(&engine, &mut b, "k", 100, at(101));
     assert!(second.fence > first.fence);
     let lost = Event::Lost {
         key: b"k".into(),
         fence: first.fence,
         owner: a.session(),
         why: Lost::Expired,
-        held_ms: 100,
+        held_ms: 101,
         late_ms: 0,
     };
     assert_eq!(engine.host().take(), [lost]);
@@ -92,19 +92,19 @@ fn the_wheel_expires_a_lease_that_nobody_asks_for() {
     let engine = locks();
     let mut a = seat(&engine);
     let grant = take(&engine, &mut a, "k", 100, at(0));
-    advance(&engine, at(99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     let lost = Event::Lost {
         key: b"k".into(),
         fence: grant.fence,
         owner: a.session(),
         why: Lost::Expired,
-        held_ms: 100,
+        held_ms: 101,
         late_ms: 0,
     };
     assert_eq!(engine.host().take(), [lost]);
-    assert_eq!(engine.query(key("k"), at(100)).unwrap().holders, []);
+    assert_eq!(engine.query(key("k"), at(101)).unwrap().holders, []);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_loser_is_told_once_and_how_late() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     take(&engine, &mut a, "k", 100, at(0));
-    take(&engine, &mut b, "k", 100, at(107));
-    advance(&engine, at(107));
+    take(&engine, &mut b, "k", 100, at(108));
+    advance(&engine, at(108));
     let events = engine.host().take();
     assert!(
         matches!(events[..], [Event::Lost { late_ms: 7, .. }]),
@@ -130,10 +130,10 @@ fn a_renewal_moves_the_deadline_and_keeps_the_fence() {
         engine.renew(&a, key("k"), grant.fence, 100, at(60)),
         Renewal::Renewed { until: at(160) }
     );
-    advance(&engine, at(159));
-    let holder = held(acquire(&engine, &mut b, "k", 100, at(159)));
+    advance(&engine, at(160));
+    let holder = held(acquire(&engine, &mut b, "k", 100, at(160)));
     assert_eq!((holder.fence, holder.until), (grant.fence, at(160)));
-    take(&engine, &mut b, "k", 100, at(160));
+    take(&engine, &mut b, "k", 100, at(161));
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn a_renewal_may_shorten_a_lease_which_then_expires_on_time() {
         engine.renew(&a, key("k"), grant.fence, 20, at(10)),
         Renewal::Renewed { until: at(30) }
     );
-    advance(&engine, at(29));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(30));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(31));
     assert_eq!(engine.host().take().len(), 1);
 }
 
@@ -158,16 +158,16 @@ fn a_renewal_after_the_end_is_refused_though_nobody_took_the_key() {
     let mut a = seat(&engine);
     let grant = take(&engine, &mut a, "k", 100, at(0));
     assert_not_renewed(
-        engine.renew(&a, key("k"), grant.fence, 100, at(100)),
+        engine.renew(&a, key("k"), grant.fence, 100, at(101)),
         NotHeld::Expired,
     );
     assert_eq!(engine.host().take().len(), 1, "and counts as a loss");
     assert_not_renewed(
-        engine.renew(&a, key("k"), grant.fence, 100, at(101)),
+        engine.renew(&a, key("k"), grant.fence, 100, at(102)),
         NotHeld::Free,
     );
     assert_not_held(
-        engine.release(&mut a, key("k"), grant.fence, at(102)),
+        engine.release(&mut a, key("k"), grant.fence, at(103)),
         NotHeld::Free,
     );
 }
@@ -178,7 +178,7 @@ fn a_release_after_the_end_is_told_that_it_came_too_late() {
     let mut a = seat(&engine);
     let grant = take(&engine, &mut a, "k", 100, at(0));
     assert_not_held(
-        engine.release(&mut a, key("k"), grant.fence, at(100)),
+        engine.release(&mut a, key("k"), grant.fence, at(101)),
         NotHeld::Expired,
     );
     assert_eq!(engine.host().take().len(), 1);
@@ -279,8 +279,8 @@ fn a_query_does_not_show_a_lease_that_is_over() {
     let engine = locks();
     let mut a = seat(&engine);
     take(&engine, &mut a, "k", 100, at(0));
-    assert_eq!(engine.query(key("k"), at(99)).unwrap().holders.len(), 1);
-    assert_eq!(engine.query(key("k"), at(100)).unwrap().holders, []);
+    assert_eq!(engine.query(key("k"), at(100)).unwrap().holders.len(), 1);
+    assert_eq!(engine.query(key("k"), at(101)).unwrap().holders, []);
     assert_eq!(engine.host().take().len(), 1, "the query expired it");
 }
 

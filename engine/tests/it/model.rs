@@ -232,11 +232,11 @@ const FOREVER: u64 = u64::MAX;
 impl Model {
     fn is_over(&self, session: SessionId) -> bool {
         let session = &self.sessions[&session];
-        session.is_ended || session.until <= self.now
+        session.is_ended || session.until < self.now
     }
 
     fn is_lease_over(&self, hold: &Hold) -> bool {
-        hold.until.is_some_and(|until| until <= self.now) || self.is_over(hold.owner)
+        hold.until.is_some_and(|until| until < self.now) || self.is_over(hold.owner)
     }
 
     fn lease_end(&self, hold: &Hold) -> Tick {
@@ -320,7 +320,9 @@ impl Model {
     }
 
     fn lose(&mut self, key: usize, hold: &Hold, is_forced: bool) {
-        let late_ms = hold.until.and_then(|until| self.now.checked_sub(until));
+        // It lasts through the tick it ends with.
+        let over_at = hold.until.map(|until| until.saturating_add(1));
+        let late_ms = over_at.and_then(|over_at| self.now.checked_sub(over_at));
         let why = match late_ms {
             Some(_) => Lost::Expired,
             None if is_forced => Lost::Forced,
@@ -559,7 +561,7 @@ impl Model {
 
     fn advance(&mut self) {
         for (&id, session) in &mut self.sessions {
-            if session.until <= self.now && !session.is_told {
+            if session.until < self.now && !session.is_told {
                 session.is_told = true;
                 self.events.push(Event::SessionEnded(id));
             }

@@ -256,9 +256,9 @@ fn each_reader_expires_by_itself_and_the_writer_comes_after_the_last() {
     let long = granted(share(&engine, &mut a, "k", 300, at(0)));
     let short = granted(share(&engine, &mut b, "k", 100, at(0)));
     wait(&engine, &mut writer, "k", 50, 1, at(1));
-    advance(&engine, at(99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     let lost = |fence, owner, held_ms| Event::Lost {
         key: b"k".into(),
         fence,
@@ -267,14 +267,14 @@ fn each_reader_expires_by_itself_and_the_writer_comes_after_the_last() {
         held_ms,
         late_ms: 0,
     };
-    assert_eq!(engine.host().take(), [lost(short.fence, b.session(), 100)]);
-    advance(&engine, at(299));
-    assert_eq!(engine.host().take(), []);
+    assert_eq!(engine.host().take(), [lost(short.fence, b.session(), 101)]);
     advance(&engine, at(300));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(301));
     let events = engine.host().take();
-    assert_eq!(events[0], lost(long.fence, a.session(), 300));
+    assert_eq!(events[0], lost(long.fence, a.session(), 301));
     assert!(
-        matches!(events[1..], [Event::Granted { waiter: 1, grant }] if grant.until == at(350)),
+        matches!(events[1..], [Event::Granted { waiter: 1, grant }] if grant.until == at(351)),
         "{events:?}"
     );
 }
@@ -305,16 +305,16 @@ fn a_reader_renews_and_releases_by_its_own_fence_only() {
         engine.renew(&a, key("k"), one.fence, 100, at(50)),
         Renewal::Renewed { until: at(150) }
     );
-    advance(&engine, at(149));
-    let state = engine.query(key("k"), at(149)).unwrap();
+    advance(&engine, at(150));
+    let state = engine.query(key("k"), at(150)).unwrap();
     assert_eq!(state.holders.len(), 1);
     assert_eq!(state.holders[0].fence, one.fence);
     assert_not_renewed(
-        engine.renew(&a, key("k"), one.fence, 100, at(150)),
+        engine.renew(&a, key("k"), one.fence, 100, at(151)),
         NotHeld::Expired,
     );
     assert_not_held(
-        engine.release(&mut b, key("k"), two.fence, at(150)),
+        engine.release(&mut b, key("k"), two.fence, at(151)),
         NotHeld::Free,
     );
 }
@@ -326,10 +326,10 @@ fn a_late_release_of_a_shared_lock_says_that_it_was_late() {
     let one = granted(share(&engine, &mut a, "k", 100, at(0)));
     granted(share(&engine, &mut b, "k", 200, at(0)));
     assert_not_held(
-        engine.release(&mut a, key("k"), one.fence, at(100)),
+        engine.release(&mut a, key("k"), one.fence, at(101)),
         NotHeld::Expired,
     );
-    assert_eq!(engine.query(key("k"), at(100)).unwrap().holders.len(), 1);
+    assert_eq!(engine.query(key("k"), at(101)).unwrap().holders.len(), 1);
 }
 
 #[test]
@@ -439,11 +439,11 @@ fn a_crowd_of_readers_expires_on_time_and_goes_with_its_sessions() {
     }
     let holders = |now| engine.query(key("k"), at(now)).unwrap().holders.len();
     assert_eq!(engine.host().take().len(), 250, "ended with their sessions");
-    assert_eq!(holders(99), 500);
-    advance(&engine, at(100));
+    assert_eq!(holders(100), 500);
+    advance(&engine, at(101));
     assert_eq!(engine.host().take().len(), 250, "expired");
-    assert_eq!(holders(249), 250);
-    advance(&engine, at(250));
+    assert_eq!(holders(250), 250);
+    advance(&engine, at(251));
     let events = engine.host().take();
     assert_eq!(events.len(), 251);
     let Event::Granted { waiter: 1, grant } = events[250] else {
@@ -501,12 +501,12 @@ fn re_entry_prolongs_a_lease_and_never_shortens_it() {
     assert_eq!(shorter.until, at(100));
     let longer = granted(engine.acquire(&mut a, &reentrant("k", 200), at(2)));
     assert_eq!(longer.until, at(202));
-    advance(&engine, at(201));
+    advance(&engine, at(202));
     assert_eq!(engine.host().take(), []);
     // All its counts go at once.
-    advance(&engine, at(202));
+    advance(&engine, at(203));
     assert_eq!(engine.host().take().len(), 1);
-    assert_eq!(engine.query(key("k"), at(202)).unwrap().holders, []);
+    assert_eq!(engine.query(key("k"), at(203)).unwrap().holders, []);
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn what_expired_is_not_reentered_but_granted_anew() {
     let mut a = seat(&engine);
     let first = granted(engine.acquire(&mut a, &reentrant("k", 100), at(0)));
     granted(engine.acquire(&mut a, &reentrant("k", 100), at(0)));
-    let anew = granted(engine.acquire(&mut a, &reentrant("k", 100), at(100)));
+    let anew = granted(engine.acquire(&mut a, &reentrant("k", 100), at(101)));
     assert_eq!(anew.count, 1);
     assert!(anew.fence > first.fence);
     assert_eq!(engine.host().take().len(), 1);
@@ -707,7 +707,7 @@ fn only_the_holder_downgrades_and_only_in_time() {
     );
     assert_eq!(engine.query(key("k"), at(1)), before);
     assert_eq!(
-        engine.downgrade(&a, key("k"), grant.fence, at(100)),
+        engine.downgrade(&a, key("k"), grant.fence, at(101)),
         Downgrade::NotHeld(NotHeld::Expired)
     );
 }
@@ -720,9 +720,9 @@ fn a_downgraded_lock_still_expires_on_time() {
     advance(&engine, at(1));
     engine.downgrade(&a, key("k"), grant.fence, at(2));
     wait(&engine, &mut b, "k", 10, 1, at(3));
-    advance(&engine, at(99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     assert_eq!(engine.host().take().len(), 2, "one lost it, one got it");
 }
 
@@ -789,16 +789,16 @@ fn a_lock_with_a_note_expires_on_time_and_is_handed_on() {
     };
     granted(engine.acquire(&mut a, &request, at(0)));
     queued(engine.acquire_or_wait(&mut b, &request, LONG_MS, 1, at(1)));
-    advance(&engine, at(99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     let events = engine.host().take();
     assert!(
         matches!(events[..], [Event::Lost { late_ms: 0, .. }, Event::Granted { waiter: 1, grant }]
-            if grant.until == at(200)),
+            if grant.until == at(201)),
         "{events:?}"
     );
-    advance(&engine, at(200));
+    advance(&engine, at(202));
     assert_eq!(engine.host().take().len(), 1);
-    assert_eq!(engine.query(key("k"), at(200)).unwrap().holders, []);
+    assert_eq!(engine.query(key("k"), at(202)).unwrap().holders, []);
 }

@@ -223,7 +223,7 @@ fn notes_are_refused_at_the_bound_and_all_else_goes_on() {
     assert_eq!(engine.host().take_grant().0, 2);
     assert_eq!(engine.bytes(), full_bytes - 1024);
     granted(engine.acquire(&mut a, &with_note("another"), at(4)));
-    advance(&engine, at(1004));
+    advance(&engine, at(1005));
     assert_eq!(engine.bytes(), 0, "expired holders take their notes along");
 }
 
@@ -331,9 +331,9 @@ fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
     engine.vacate(&mut a, at(9));
     assert_eq!(engine.bytes(), 0);
     granted(engine.acquire(&mut b, &request, at(10)));
-    advance(&engine, at(1010));
+    advance(&engine, at(1011));
     assert_eq!(engine.bytes(), 0);
-    assert_eq!(note(1011), None);
+    assert_eq!(note(1012), None);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn whoever_is_ready_to_wait_for_a_free_key_gets_it_at_once() {
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.host().take(), [], "the answer was the grant");
     // And likewise if the lease there is over.
-    granted(engine.acquire_or_wait(&mut a, &request, 50, 2, at(10)));
+    granted(engine.acquire_or_wait(&mut a, &request, 50, 2, at(11)));
 }
 
 #[test]
@@ -106,30 +106,30 @@ fn whoever_finds_an_expired_lease_with_a_line_behind_it_does_not_get_it() {
     let [mut a, mut b, mut c] = seats(&engine);
     take(&engine, &mut a, "k", 100, at(0));
     wait(&engine, &mut b, "k", 50, 1, at(1));
-    let holder = held(acquire(&engine, &mut c, "k", 50, at(100)));
+    let holder = held(acquire(&engine, &mut c, "k", 50, at(101)));
     assert_eq!(holder.owner, Some(b.session()));
-    assert_eq!(holder.until, at(150), "the lock was handed on right there");
+    assert_eq!(holder.until, at(151), "the lock was handed on right there");
 }
 
 #[test]
-fn a_lease_that_ends_is_handed_on_at_that_very_tick() {
+fn a_lease_is_handed_on_at_the_first_tick_behind_its_end() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
     take(&engine, &mut a, "k", 100, at(0));
     wait(&engine, &mut b, "k", 50, 1, at(1));
     wait(&engine, &mut c, "k", 50, 2, at(2));
-    advance(&engine, at(99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     let events = engine.host().take();
     assert!(
         matches!(events[..], [Event::Lost { late_ms: 0, .. }, Event::Granted { waiter: 1, grant }]
-            if grant.until == at(150)),
+            if grant.until == at(151)),
         "{events:?}"
     );
-    advance(&engine, at(149));
+    advance(&engine, at(151));
     assert_eq!(engine.host().take(), []);
-    advance(&engine, at(150));
+    advance(&engine, at(152));
     let events = engine.host().take();
     assert!(
         matches!(
@@ -150,10 +150,10 @@ fn a_holder_with_a_line_behind_it_can_still_renew() {
         engine.renew(&a, key("k"), grant.fence, 100, at(90)),
         Renewal::Renewed { until: at(190) }
     );
-    advance(&engine, at(189));
+    advance(&engine, at(190));
     assert_eq!(engine.host().take(), []);
     assert_not_renewed(
-        engine.renew(&a, key("k"), grant.fence, 100, at(190)),
+        engine.renew(&a, key("k"), grant.fence, 100, at(191)),
         NotHeld::Expired,
     );
     let events = engine.host().take();
@@ -173,7 +173,7 @@ fn a_late_release_with_a_line_behind_it_hands_on_and_says_that_it_was_late() {
     let grant = take(&engine, &mut a, "k", 100, at(0));
     wait(&engine, &mut b, "k", 50, 1, at(1));
     assert_not_held(
-        engine.release(&mut a, key("k"), grant.fence, at(101)),
+        engine.release(&mut a, key("k"), grant.fence, at(102)),
         NotHeld::Expired,
     );
     let events = engine.host().take();
@@ -342,7 +342,7 @@ fn a_waiter_whose_session_expired_is_passed_over() {
     let grant = take(&engine, &mut a, "k", LONG_MS, at(0));
     wait(&engine, &mut b, "k", 10, 1, at(1));
     wait(&engine, &mut c, "k", 10, 2, at(1));
-    give_back(&engine, &mut a, "k", grant.fence, at(100));
+    give_back(&engine, &mut a, "k", grant.fence, at(101));
     let events = engine.host().take();
     let gave_up = Event::GaveUp {
         waiter: 1,
@@ -426,7 +426,7 @@ fn a_waiter_who_vanished_at_expiry_strands_nothing() {
     wait(&engine, &mut b, "k", 10, 1, at(0));
     wait(&engine, &mut c, "k", 10, 2, at(0));
     engine.host().vanish(1);
-    advance(&engine, at(100));
+    advance(&engine, at(101));
     let events = engine.host().take();
     assert!(
         matches!(

@@ -245,9 +245,9 @@ fn a_keep_alive_extends_all_session_bound_locks_in_one_step() {
     }
     assert_eq!(engine.host().take(), []);
     // And all end with it.
-    advance(&engine, at(now + 99));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(now + 100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(now + 101));
     let lost = engine.host().take();
     assert_eq!(lost.len(), 1 + 1000, "the session and its locks");
     for event in lost {
@@ -266,9 +266,9 @@ fn a_keep_alive_never_shortens_a_session() {
     let engine = locks();
     let session = engine.open_session(1000, at(0)).unwrap();
     assert_eq!(engine.keep_alive(session, 10, at(1)), Some(at(1000)));
-    assert!(engine.is_open(session, at(999)));
-    assert!(!engine.is_open(session, at(1000)));
-    assert_eq!(engine.keep_alive(session, 10, at(1000)), None);
+    assert!(engine.is_open(session, at(1000)));
+    assert!(!engine.is_open(session, at(1001)));
+    assert_eq!(engine.keep_alive(session, 10, at(1001)), None);
 }
 
 #[test]
@@ -297,9 +297,9 @@ fn a_waiter_may_ask_for_a_lock_as_long_as_its_session() {
         engine.keep_alive(b.session(), 1000, at(900)),
         Some(at(1900))
     );
-    advance(&engine, at(1899));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(1900));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(1901));
     assert_eq!(engine.host().take().len(), 2);
 }
 
@@ -312,13 +312,13 @@ fn a_lock_with_its_own_ttl_does_not_outlive_its_session() {
     take(&engine, &mut a, "l", LONG_MS, at(0));
     wait(&engine, &mut b, "l", 10, 1, at(1));
     advance(&engine, at(1));
-    held(acquire(&engine, &mut c, "k", 10, at(99)));
-    take(&engine, &mut c, "k", 10, at(100));
+    held(acquire(&engine, &mut c, "k", 10, at(100)));
+    take(&engine, &mut c, "k", 10, at(101));
     assert_eq!(lost_keys(&engine), [b"k"]);
-    advance(&engine, at(100));
+    advance(&engine, at(101));
     assert_eq!(engine.host().take(), [Event::SessionEnded(a.session())]);
     // Told of it, the host vacates the seat, and the waiter is served.
-    engine.vacate(&mut a, at(100));
+    engine.vacate(&mut a, at(101));
     let events = engine.host().take();
     assert!(
         matches!(
@@ -340,13 +340,13 @@ fn the_wheel_ends_sessions_on_time_and_tells_the_host_once() {
     let engine = locks();
     let short = engine.open_session(50, at(0)).unwrap();
     let long = engine.open_session(100, at(0)).unwrap();
-    advance(&engine, at(49));
-    assert_eq!(engine.host().take(), []);
     advance(&engine, at(50));
-    assert_eq!(engine.host().take(), [Event::SessionEnded(short)]);
-    advance(&engine, at(99));
     assert_eq!(engine.host().take(), []);
+    advance(&engine, at(51));
+    assert_eq!(engine.host().take(), [Event::SessionEnded(short)]);
     advance(&engine, at(100));
+    assert_eq!(engine.host().take(), []);
+    advance(&engine, at(101));
     assert_eq!(engine.host().take(), [Event::SessionEnded(long)]);
     assert_eq!(engine.sessions(), 2, "until they are forgotten");
     assert!(engine.forget_session(short) && engine.forget_session(long));
@@ -361,7 +361,7 @@ fn ten_thousand_sessions_end_in_bounded_steps() {
     }
     let mut told = 0;
     loop {
-        let more = engine.advance_sessions(at(50), &mut 100).more;
+        let more = engine.advance_sessions(at(51), &mut 100).more;
         let events = engine.host().take().len();
         assert!(events <= 100);
         told += events;
@@ -472,15 +472,15 @@ fn ids_that_were_never_given_out_are_nobody() {
 }
 
 #[test]
-fn a_session_opened_for_no_time_at_all_is_over_at_once() {
+fn a_session_opened_for_no_time_at_all_is_over_with_its_first_tick() {
     let engine = locks();
     let mut a = Seat::new(engine.open_session(0, at(5)).unwrap());
-    assert!(!engine.is_open(a.session(), at(5)));
+    assert!(!engine.is_open(a.session(), at(6)));
     assert_eq!(
-        acquire(&engine, &mut a, "k", 10, at(5)),
+        acquire(&engine, &mut a, "k", 10, at(6)),
         Outcome::SessionEnded
     );
-    advance(&engine, at(5));
+    advance(&engine, at(6));
     assert_eq!(engine.host().take(), [Event::SessionEnded(a.session())]);
 }
 

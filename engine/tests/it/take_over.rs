@@ -124,7 +124,7 @@ fn a_lease_without_an_end_ends_when_it_is_released_or_given_one() {
             until: later.plus_ms(10)
         }
     );
-    take(&engine, &mut b, "k", 1, later.plus_ms(10));
+    take(&engine, &mut b, "k", 1, later.plus_ms(11));
 }
 
 #[test]

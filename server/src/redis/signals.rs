@@ -47,7 +47,7 @@ struct List {
 
 impl Signals {
     fn list(&self, name: &[u8], now: Tick) -> Option<&List> {
-        self.lists.get(name).filter(|list| list.until > now)
+        self.lists.get(name).filter(|list| !list.until.is_over(now))
     }
 
     /// Whether there is a list of this name. A list has elements.
@@ -151,7 +151,7 @@ impl Signals {
 
     fn make_room(&mut self, now: Tick) -> Result<(), Refusal> {
         if self.lists.len() >= self.sweep_at.max(SWEEP_FROM) {
-            self.lists.retain(|_, list| list.until > now);
+            self.lists.retain(|_, list| !list.until.is_over(now));
             self.sweep_at = self.lists.len() * 2;
         }
         if self.lists.len() >= LISTS_MAX {
@@ -179,7 +179,11 @@ impl Signals {
 
     /// Ends a list. `false`: there was none.
     pub(crate) fn remove(&mut self, name: &[u8], now: Tick) -> bool {
-        !self.lists.is_empty() && self.lists.remove(name).is_some_and(|list| list.until > now)
+        !self.lists.is_empty()
+            && self
+                .lists
+                .remove(name)
+                .is_some_and(|list| !list.until.is_over(now))
     }
 
     /// Sets when a list ends. `false`: there is none.
@@ -204,7 +208,10 @@ impl Signals {
 
     /// The names of all lists.
     pub(crate) fn names(&self, now: Tick) -> impl Iterator<Item = &[u8]> {
-        let live = self.lists.iter().filter(move |(_, list)| list.until > now);
+        let live = self
+            .lists
+            .iter()
+            .filter(move |(_, list)| !list.until.is_over(now));
         live.map(|(name, _)| &**name)
     }
 
@@ -263,8 +270,8 @@ mod tests {
         assert_eq!(signals.push(b"s", &[b"1", b"2"], at(0)), Ok(2));
         assert_eq!(signals.pop(b"s", at(0)).as_deref(), Some(&b"2"[..]));
         assert!(signals.expire(b"s", at(5), None, at(0)));
-        assert!(signals.exists(b"s", at(4)));
-        assert!(!signals.exists(b"s", at(5)));
+        assert!(signals.exists(b"s", at(5)));
+        assert!(!signals.exists(b"s", at(6)));
         assert_eq!(
             signals.push(b"s", &[b"3"], at(6)),
             Ok(1),
@@ -306,12 +313,12 @@ mod tests {
         assert!(signals.expire(b"s", at(1), None, at(0)));
         signals.sweep_at = 0;
         assert!(
-            signals.push(b"one more", &[b"x"], at(1)).is_ok(),
+            signals.push(b"one more", &[b"x"], at(2)).is_ok(),
             "one has made room"
         );
         assert!(
             signals
-                .push(b"t", &[&[0; ELEMENT_BYTES_MAX + 1]], at(1))
+                .push(b"t", &[&[0; ELEMENT_BYTES_MAX + 1]], at(2))
                 .is_err()
         );
     }

@@ -73,10 +73,9 @@ fn restore_sessions(
 ) -> Result<Sessions, Limit> {
     let mut sessions = Sessions::new();
     for old in &recovered.sessions {
-        let left_ms = old.deadline_unix_ms.saturating_sub(now_unix_ms);
-        if left_ms == 0 {
+        let Some(left_ms) = left_ms(old.deadline_unix_ms, now_unix_ms) else {
             continue;
-        }
+        };
         // Never longer than it was given, whatever became of the clocks.
         let left_ms = left_ms.min(u64::from(old.ttl_ms));
         let id = shared.engine.open_session(left_ms, now)?;
@@ -119,8 +118,10 @@ fn restore_part(
         .skip(core)
         .step_by(shared.core_count);
     for (lease, is_logged) in leases {
-        let left_ms = lease.until_unix_ms.saturating_sub(now_unix_ms);
-        let (Some(session), 1..) = (sessions.get(&lease.session), left_ms) else {
+        let (Some(session), Some(left_ms)) = (
+            sessions.get(&lease.session),
+            left_ms(lease.until_unix_ms, now_unix_ms),
+        ) else {
             part.over += 1;
             continue;
         };
@@ -161,6 +162,13 @@ fn restore_part(
     storage.append(records);
     shared.metrics.core(core).holds_begun.add(part.locks);
     Ok(part)
+}
+
+/// How much is left of what lasts through this millisecond, at least one; `None` if it is over.
+fn left_ms(until_unix_ms: u64, now_unix_ms: u64) -> Option<u64> {
+    until_unix_ms
+        .checked_sub(now_unix_ms)
+        .map(|left_ms| left_ms.max(1))
 }
 
 fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a> {

@@ -378,23 +378,32 @@ fn a_kill_takes_nothing_that_was_acknowledged_with_durability_lease() {
 }
 
 #[test]
-fn after_a_kill_with_durability_fence_nothing_is_granted_until_leases_have_ended() {
+fn after_a_kill_with_durability_fence_nothing_is_granted_until_short_leases_have_ended() {
     let directory = tempfile::tempdir().unwrap();
     let server = durable(directory.path(), Durability::Fence);
     let mut redis = Redis::connect(&server);
-    assert_eq!(redis.say("SET k token NX PX 600000"), "OK");
-    let fence = redis.number("LOCK.FENCE k");
+    assert_eq!(redis.say("SET k token NX PX 20000"), "OK");
     let left = wreck(directory.path());
     let after = durable(left.path(), Durability::Fence);
     let mut redis = Redis::connect(&after);
     assert!(redis.say("SET k other NX PX 1000").starts_with("LOADING"));
     assert!(redis.say("INFO persistence").contains("loading:1"));
+}
 
-    // A lock without an end would make it wait for ever; the longest native lease is what it waits for.
+#[test]
+fn with_durability_fence_long_locks_and_those_without_an_end_survive_a_kill() {
     let directory = tempfile::tempdir().unwrap();
     let server = durable(directory.path(), Durability::Fence);
     let mut redis = Redis::connect(&server);
-    assert_eq!(redis.say("SET k token NX"), "OK");
+    assert_eq!(redis.say("SET endless token NX"), "OK");
+    assert_eq!(redis.say("SET long token NX PX 600000"), "OK");
+    assert_eq!(redis.say("SET persisted token NX PX 1000"), "OK");
+    assert_eq!(redis.say("PERSIST persisted"), "1");
+    assert_eq!(redis.say("SET deleted token NX"), "OK");
+    assert_eq!(redis.say("DEL deleted"), "1");
+    assert_eq!(redis.say("SET changed token NX"), "OK");
+    assert_eq!(redis.say("SET changed other PX 1"), "OK");
+    let fence = redis.number("LOCK.FENCE endless");
     let left = wreck(directory.path());
     let after = start(|config| {
         config.data_dir = left.path().to_owned();
@@ -402,8 +411,16 @@ fn after_a_kill_with_durability_fence_nothing_is_granted_until_leases_have_ended
         config.grace = false;
     });
     let mut redis = Redis::connect(&after);
-    assert_eq!(redis.say("SET k other NX PX 1000"), "OK");
-    assert!(redis.number("LOCK.FENCE k") > fence - (1 << 40));
+    assert_eq!(redis.number("LOCK.FENCE endless"), fence);
+    assert_eq!(redis.number("PTTL endless"), -1);
+    assert_eq!(redis.number("PTTL persisted"), -1);
+    for key in ["endless", "long", "persisted"] {
+        assert_eq!(redis.say(&format!("GET {key}")), "token", "{key}");
+    }
+    for key in ["deleted", "changed"] {
+        let taken = redis.say(&format!("SET {key} another NX PX 1000"));
+        assert_eq!(taken, "OK", "{key}");
+    }
 }
 
 #[test]

@@ -87,3 +87,75 @@ fn a_spare_index_that_has_become_too_small_is_not_used() {
     assert!(!bench.table.spare.is_there());
     bench.check();
 }
+
+/// A mover that is held up twice: after it has measured how large the new index must be, and again
+/// after it has published it. The test plays the mover, so the order is certain. Once the new index
+/// was too small for what came meanwhile: the next step of the move panicked under the growth mutex.
+#[test]
+fn a_mover_held_up_twice_finds_room_in_the_new_index() {
+    let mut bench = Bench::new(1 << 20, 0);
+    let mut fresh = 0;
+    let mut insert = |bench: &mut Bench| {
+        bench.find_or_insert(&name(fresh)).unwrap();
+        fresh += 1;
+        fresh - 1
+    };
+    let is_moving = |bench: &Bench| {
+        let guard = reclaim::pin();
+        let index = bench.table.current(&guard);
+        index.next.load(&guard).is_some()
+    };
+    while bench.capacity() < 65_536 || is_moving(&bench) {
+        insert(&mut bench);
+    }
+    let capacity = bench.capacity();
+    for name in bench.model.keys().cloned().collect::<Vec<_>>() {
+        bench.evict(&name);
+    }
+    // The next insertion makes it crowded, and an eighth of it is live.
+    let kept = capacity * 3 / 8 - capacity / 4 - 70;
+    let mut live = VecDeque::new();
+    let unused = |bench: &Bench| bench.table.current(&reclaim::pin()).unused();
+    while capacity - unused(&bench) + 1 < capacity / 4 * 3 {
+        live.push_back(insert(&mut bench));
+        if live.len() > kept {
+            bench.evict(&name(live.pop_front().unwrap()));
+        }
+    }
+
+    // What an inserter does without the mutex, which the mover has.
+    let insert_only = |number: u32| {
+        let name = name(number);
+        let (key, hash) = (Key::new(&name).unwrap(), bench.hash(&name));
+        let guard = reclaim::pin();
+        let (_, is_new) = bench
+            .table
+            .find_or_insert(key, hash, &bench.bounds, Tick::default(), &guard)
+            .unwrap();
+        assert!(is_new);
+    };
+    let guard = reclaim::pin();
+    let index = bench.table.current(&guard);
+    let mut growth = bench.table.growth.lock();
+    let mut numbers = 10_000_000..;
+    insert_only(numbers.next().unwrap());
+    let next_capacity = bench.table.successor_capacity(index);
+    while index.unused() > 0 {
+        insert_only(numbers.next().unwrap());
+    }
+    index.next.publish(Index::with_capacity(next_capacity));
+    growth.position = 0;
+    for number in numbers.by_ref().take(next_capacity / 4) {
+        insert_only(number);
+    }
+    drop(growth);
+    for number in numbers.by_ref().take(capacity / MIGRATE_PER_INSERT + 10) {
+        insert_only(number);
+    }
+    drop(guard);
+    assert!(!is_moving(&bench), "the move is over");
+    let inserted = 10_000_000..numbers.start;
+    for number in inserted {
+        assert!(bench.find(&name(number)).is_some(), "{number} was lost");
+    }
+}
