@@ -121,8 +121,7 @@ impl<H: Host> Shard<H> {
             note,
         };
         let (waiter, generation) = room.push_waiter(slot, wait.deadline, want, wait.waiter);
-        self.room_due
-            .fetch_min(wait.deadline.as_ms(), Ordering::Relaxed);
+        self.note_room_due(wait.deadline);
         // The shard's number is filled in by the engine, which knows it.
         Outcome::Queued {
             ticket: Ticket {

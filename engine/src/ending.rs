@@ -27,8 +27,9 @@ impl<H: Host> Shard<H> {
 
     /// The same for a key whose lease has been ended.
     pub(crate) fn forget_ended(&self, cell: &Cell, slot: u32, now: Tick) {
-        if cell.is_armed_after(self.forget_late(now)) {
-            self.ask_attention(cell, slot);
+        let late = self.forget_late(now);
+        if cell.is_armed_after(late) {
+            self.ask_attention(cell, slot, late);
         }
     }
 

@@ -309,6 +309,10 @@ pub trait Host: Send + Sync {
     /// A session's time was up. Its seats are to be vacated and the session forgotten. May be said twice.
     fn session_ended(&self, session: SessionId);
 
+    /// The home of this shard sleeps too long: something is due before the moment it named to [`crate::Engine::rest_shard`]. It is
+    /// to call [`crate::Engine::advance_shard`] at once. Sessions live where shard 0 does. May be said in vain.
+    fn wake(&self, _shard: usize) {}
+
     /// Half of the fences between this shard's last two ceilings have been issued. Said with every grant until the ceiling is
     /// raised.
     fn ceiling_low(&self, _shard: usize) {}

@@ -53,7 +53,16 @@ impl<H: Host> Shard<H> {
         };
         let end = end.max(now.plus_ms(1));
         room.wake_by(first, end);
-        self.room_due.fetch_min(end.as_ms(), Ordering::Relaxed);
+        self.note_room_due(end);
+    }
+
+    /// Something in the room is due then: the home does not sleep beyond it.
+    pub(crate) fn note_room_due(&self, due: Tick) {
+        let due_before = self.room_due.fetch_min(due.as_ms(), Ordering::Relaxed);
+        // Of what is due later than that the home knows already, or is being told.
+        if due.as_ms() < due_before {
+            self.wake_home_by(due);
+        }
     }
 
     /// Drops holders whose leases are over and grants to the front of the queue while that is possible.
@@ -353,7 +362,7 @@ impl<H: Host> Shard<H> {
         let cell = self.table.cell(slot);
         cell.move_lease_to_record(cell.word().fence(), earliest);
         if cell.is_armed_after(earliest) {
-            self.ask_attention(cell, slot);
+            self.ask_attention(cell, slot, earliest);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
+use crate::inbox::AWAKE;
 use crate::key::Key;
 use crate::note::NoteBudget;
 use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
@@ -52,8 +53,10 @@ pub(crate) struct Shard<H: Host> {
     pub(crate) room: Mutex<Room<H::Waiter>>,
     /// No waiter's deadline lies before this tick. Written under the room mutex.
     pub(crate) room_due: AtomicU64,
-    /// The first cell that asks for the home core's attention.
+    /// `ASLEEP | the first cell that asks for the home core's attention`.
     pub(crate) inbox: AtomicU32,
+    /// Until when the home sleeps, if it does; or `AWAKE`. See `inbox.rs`.
+    pub(crate) rests_until: AtomicU64,
     pub(crate) home: Mutex<Home>,
     pub(crate) lag: LagRecord,
 }
@@ -87,6 +90,7 @@ impl<H: Host> Shard<H> {
             room: Mutex::new(Room::new(now)),
             room_due: AtomicU64::new(Tick::NEVER.as_ms()),
             inbox: AtomicU32::new(NONE),
+            rests_until: AtomicU64::new(AWAKE),
             home: Mutex::new(Home::new(now)),
             lag: LagRecord::new(),
         }

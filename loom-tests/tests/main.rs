@@ -8,6 +8,7 @@ mod claim;
 mod mailbox;
 mod noted;
 mod queue;
+mod rest;
 mod seat;
 mod session;
 mod stock;
