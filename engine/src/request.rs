@@ -175,8 +175,10 @@ pub struct Holder {
     pub mode: Mode,
     /// Since how long.
     pub held_ms: u64,
-    /// When it ends by itself.
+    /// When its lease ends by itself.
     pub until: Tick,
+    /// When its session ends unless that is kept alive, and all its locks with it.
+    pub session_until: Tick,
     /// It lives as long as its session.
     pub is_session_bound: bool,
     /// How often the holder has it.
@@ -187,6 +189,20 @@ pub struct Holder {
     pub queue_length: u32,
     /// What the holder said with its request.
     pub note: Box<[u8]>,
+}
+
+impl Holder {
+    /// When it ends, with its lease or with its session, whichever is first. `None`: not by itself.
+    pub fn end(&self) -> Option<Tick> {
+        let end = self.until.min(self.session_until);
+        // Of a session that never ends the deadline is the last moment there is.
+        (end < Tick::MAX).then_some(end)
+    }
+
+    /// Whether it is its session that ends it: renewing the lock does not help, keeping the session alive does.
+    pub fn ends_with_session(&self) -> bool {
+        self.session_until < Tick::MAX && (self.is_session_bound || self.session_until < self.until)
+    }
 }
 
 /// What came of a renewal.

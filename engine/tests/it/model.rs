@@ -534,6 +534,7 @@ impl Model {
             mode: model.mode,
             held_ms: self.now - hold.since,
             until: self.lease_end(hold),
+            session_until: at(self.sessions[&hold.owner].until),
             is_session_bound: hold.until.is_none(),
             count: hold.count,
             holders: model.holders.len() as u32,
