@@ -115,8 +115,14 @@ impl<H: Host> Shard<H> {
             Some(true) => Ok(()),
             _ if was_owner => Err(NotHeld::Expired),
             Some(false) => Err(NotHeld::OtherOwner),
-            None if self.table.cell(slot).word().is_held() => Err(NotHeld::OtherFence),
-            None => Err(NotHeld::Free),
+            None => {
+                let cell = self.table.cell(slot);
+                let word = cell.word();
+                Err(match word.is_held() {
+                    true => NotHeld::OtherFence,
+                    false => self.why_free(cell, word, fence),
+                })
+            }
         }
     }
 

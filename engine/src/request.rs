@@ -243,10 +243,16 @@ pub enum Downgrade {
 /// Why a lock named by key and fence is not the caller's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotHeld {
-    /// Nobody holds the key, or it was never locked.
+    /// Nobody holds the key, and how the grant under this fence ended is not known, if there was one.
     Free,
-    /// The lease ended before this request came.
+    /// Nobody was ever granted this fence of this key.
+    Never,
+    /// The lease, or the session it lived by, ended before this request came.
     Expired,
+    /// It was given back before.
+    Released,
+    /// It was taken away: by an operator, or by a caller whose protocol has such a verb.
+    Forced,
     /// The key is held under another fence.
     OtherFence,
     /// The key is held under this fence by another session.

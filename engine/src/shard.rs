@@ -225,7 +225,7 @@ impl<H: Host> Shard<H> {
             };
             let (cell, word) = (self.table.cell(found.slot), found.word);
             if !word.is_held() {
-                return Renewal::NotHeld(NotHeld::Free);
+                return Renewal::NotHeld(self.why_free(cell, word, fence));
             }
             let seen = match self.seen(cell, word) {
                 None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
@@ -284,7 +284,7 @@ impl<H: Host> Shard<H> {
                 };
             }
             if !word.is_held() {
-                return not_held(NotHeld::Free, slot);
+                return not_held(self.why_free(cell, word, fence), slot);
             }
             // Not published yet: a fence that nobody has been told cannot be the caller's.
             let Some(seen) = self.seen(cell, word) else {
@@ -316,6 +316,15 @@ impl<H: Host> Shard<H> {
     pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
         let guard = reclaim::pin();
         self.force_contended(key, hash, fence, now, &guard)
+    }
+
+    /// Why the key is not held under `fence`. Whether it is was asked before.
+    pub(crate) fn why_not_held(&self, key: Key<'_>, hash: u64, fence: Fence) -> NotHeld {
+        match self.table.find(key, hash, &reclaim::pin()) {
+            None => NotHeld::Free,
+            Some(found) if found.word.is_held() => NotHeld::OtherFence,
+            Some(found) => self.why_free(self.table.cell(found.slot), found.word, fence),
+        }
     }
 
     /// Calls `visit` with the fence of each grant under which `owner` holds this cell.

@@ -514,7 +514,14 @@ impl Model {
         let is_unnoticed = before.len() > after.len();
         let mut reasons = Vec::new();
         if after.is_empty() {
-            reasons.push(NotHeld::Free);
+            // How the last one ended is told in `locks.rs`; the model does not remember.
+            reasons.extend([
+                NotHeld::Free,
+                NotHeld::Never,
+                NotHeld::Released,
+                NotHeld::Expired,
+                NotHeld::Forced,
+            ]);
         }
         if !after.is_empty() || is_unnoticed {
             reasons.push(NotHeld::OtherFence);

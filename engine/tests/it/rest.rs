@@ -38,7 +38,7 @@ fn a_lease_on_a_new_key_wakes_the_home_if_it_ends_first() {
     take(&engine, &mut a, "later", MORNING_MS, at(0));
     take(&engine, &mut a, "much later", LONG_MS, at(0));
     assert_eq!(engine.host().take_wakes(), [], "it wakes in time by itself");
-    take(&engine, &mut a, "sooner", MORNING_MS - 1, at(0));
+    take(&engine, &mut a, "sooner", MORNING_MS / 2, at(0));
     let home = engine.shard_of(key("sooner"));
     assert_eq!(engine.host().take_wakes(), [home]);
 }
