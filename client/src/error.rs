@@ -254,6 +254,8 @@ pub enum Loss {
     /// No renewal was confirmed in time, so the client gave it up. The server may have thought otherwise for a moment
     /// longer.
     DeadlinePassed,
+    /// As before, and what ran out was the time of its session: the lock's own lease, if it has one, is longer.
+    SessionDeadlinePassed,
     /// The client was closed.
     Closed,
     /// It was not lost: its guard was released or dropped. Only a `lost()` future that outlives its guard sees this.
@@ -263,7 +265,7 @@ pub enum Loss {
 impl Loss {
     /// Whether the server no longer knows the lock, so that there is nothing left to release.
     pub(crate) fn is_known_to_server(self) -> bool {
-        !matches!(self, Self::DeadlinePassed)
+        !matches!(self, Self::DeadlinePassed | Self::SessionDeadlinePassed)
     }
 }
 
@@ -287,6 +289,10 @@ impl fmt::Display for Loss {
             Self::DeadlinePassed => {
                 "the lock is lost: the server did not confirm it before valid_until(). Stop the work; look at the network \
                  and the server, or use a longer ttl()"
+            }
+            Self::SessionDeadlinePassed => {
+                "the lock is lost: the server did not confirm its session before valid_until(). Stop the work; look at the \
+                 network and the server, or use a longer session_ttl()"
             }
             Self::Closed => "the lock is gone: the client was closed",
             Self::Released => "the lock was released",

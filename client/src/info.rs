@@ -42,6 +42,13 @@ impl From<protocol::Contention<'_>> for Contention {
     }
 }
 
+/// The longest time that a server says to be left, 49 days: it may be longer.
+pub const REMAINING_MAX: Duration = Duration::from_millis(protocol::NO_END_MS as u64 - 1);
+
+fn remaining(remaining_ms: u32) -> Option<Duration> {
+    (remaining_ms != protocol::NO_END_MS).then(|| Duration::from_millis(remaining_ms.into()))
+}
+
 /// One holder of a lock, as the server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -56,8 +63,11 @@ pub struct Holder {
     pub mode: Mode,
     /// How long it has had the lock, renewals included.
     pub held_for: Duration,
-    /// How much longer it has it, unless it renews.
-    pub remaining: Duration,
+    /// How much longer it has it, unless it renews and keeps its session alive; `None` if it has no end. What does not fit 32
+    /// bits of milliseconds is cut to [`REMAINING_MAX`].
+    pub remaining: Option<Duration>,
+    /// What ends then is its session: its own lease, if it has one, is longer.
+    pub ends_with_session: bool,
     /// Its lease lives by its session.
     pub is_session_bound: bool,
     /// It is the session of the client that asked.
@@ -76,11 +86,15 @@ impl fmt::Display for Holder {
         if !self.metadata.is_empty() {
             write!(f, " (\"{}\")", self.metadata.escape_ascii())?;
         }
-        write!(
-            f,
-            " for {:?}, up to {:?} more",
-            self.held_for, self.remaining
-        )
+        write!(f, " for {:?}", self.held_for)?;
+        match self.remaining {
+            Some(remaining) => write!(f, ", up to {remaining:?} more")?,
+            None => f.write_str(", without an end")?,
+        }
+        match self.ends_with_session {
+            true => f.write_str(" with its session"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -92,7 +106,8 @@ impl From<protocol::Holder<'_>> for Holder {
             fence: holder.fence,
             mode: holder.mode,
             held_for: Duration::from_millis(holder.held_ms),
-            remaining: Duration::from_millis(holder.remaining_ms.into()),
+            remaining: remaining(holder.remaining_ms),
+            ends_with_session: holder.ends_with_session,
             is_session_bound: holder.is_session_bound,
             is_you: holder.is_you,
             metadata: holder.metadata.as_bytes().to_vec(),
@@ -147,8 +162,8 @@ pub struct SessionInfo {
     pub age: Duration,
     /// How long it outlives its last sign of life.
     pub ttl: Duration,
-    /// How long it still lives if nothing more is heard of it.
-    pub remaining: Duration,
+    /// How long it still lives if nothing more is heard of it; `None` for one that never ends by itself.
+    pub remaining: Option<Duration>,
     /// Its connections.
     pub connection_count: u32,
     /// The locks it holds.
@@ -165,7 +180,7 @@ impl From<protocol::SessionEntry<'_>> for SessionInfo {
             address: entry.address.as_str().to_owned(),
             age: Duration::from_millis(entry.age_ms),
             ttl: Duration::from_millis(entry.ttl_ms.into()),
-            remaining: Duration::from_millis(entry.remaining_ms.into()),
+            remaining: remaining(entry.remaining_ms),
             connection_count: entry.connection_count,
             lock_count: entry.lock_count,
             waiter_count: entry.waiter_count,

@@ -206,10 +206,15 @@ impl Lease {
         if now < deadline {
             return Ok(deadline);
         }
-        state.end(Loss::DeadlinePassed, deadline);
+        // Which of the two it was, because each has a setting of its own that would have helped.
+        let loss = match self.is_session_bound || deadline < state.deadline {
+            true => Loss::SessionDeadlinePassed,
+            false => Loss::DeadlinePassed,
+        };
+        state.end(loss, deadline);
         drop(state);
         self.gone.notify_waiters();
-        Err(Loss::DeadlinePassed)
+        Err(loss)
     }
 
     /// It is gone. Returns how it ended, which may have been before.

@@ -89,7 +89,7 @@ pub use builder::Builder;
 pub use client::Client;
 pub use error::{ConnectError, Error, LockError, Loss};
 pub use guard::{Guard, Release};
-pub use info::{Contention, Holder, KeyState, LockInfo, SessionInfo, Stat};
+pub use info::{Contention, Holder, KeyState, LockInfo, REMAINING_MAX, SessionInfo, Stat};
 pub use lock::{Acquisition, LockRequest};
 pub use operator::{ForceRelease, Pages};
 pub use protocol::{

@@ -92,7 +92,8 @@ impl LockRequest {
     /// How long the lock lasts without renewal: at least 1 ms, at most a day, in whole milliseconds. Without this, the
     /// client's [`default_ttl`](crate::Builder::default_ttl).
     ///
-    /// It is also how long the key stays blocked after a crash. Choose a small multiple of the time that the work
+    /// It is also how long the key stays blocked after a crash, except that no lock outlives its session: what ends first,
+    /// this or [`session_ttl`](crate::Builder::session_ttl), ends it. Choose a small multiple of the time that the work
     /// usually takes to notice; the watchdog renews meanwhile.
     ///
     /// ```no_run

@@ -30,6 +30,7 @@ use crate::word::{Kind, Lease, Word};
 pub(crate) struct Cell {
     word: AtomicU64,
     lease: AtomicU64,
+    /// Whose it is. Of a free cell whose last holders were in a record: how the last grant ended (`Ending`).
     owner: AtomicU64,
     pub(crate) key: StoredKey,
     /// When the present lease was granted, low 32 bits: for people who ask how long it is held. Of a NOTED word the block
@@ -90,6 +91,35 @@ pub(crate) struct Seen {
     pub(crate) since_low32: u32,
     /// The block of its note, if the word is NOTED.
     pub(crate) note: u32,
+}
+
+/// How the last grant of a free cell ended, for its holder who asks too late.
+///
+/// It costs no memory and nothing on the short way, because the words of a free cell have room for it. A plain grant that was
+/// given back leaves its lease as it was, and one that ran out leaves it `Ended`. What ends under the room mutex in another
+/// way, or in a record, is written in the place of the owner: no session has so small an id. It is known of the last
+/// grant of a key only, for as long as the key is; an earlier one was under another fence, and that is the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Ending {
+    /// Never granted under this key, or one of several holders whose end was not the last.
+    Unknown = 0,
+    Released = 1,
+    Expired = 2,
+    Taken = 3,
+}
+
+impl Ending {
+    /// What stands in the place of the owner of an ended lease.
+    fn from_owner(owner: u64) -> Ending {
+        match owner {
+            0 => Ending::Unknown,
+            1 => Ending::Released,
+            3 => Ending::Taken,
+            // A session: the lease was in the words, and ran out.
+            _ => Ending::Expired,
+        }
+    }
 }
 
 /// How a renewal of a plain lease went.
@@ -187,8 +217,10 @@ impl Cell {
         Lease::from_bits(self.lease.swap(record.bits(), Ordering::AcqRel))
     }
 
-    /// Ends the leases of a record that has no holders left. The caller holds the room mutex and owns the word.
-    pub(crate) fn end_record(&self, fence: Fence, now: Tick) {
+    /// Ends the lease of a grant that is over, and writes down how. The caller holds the room mutex and owns the word, which is
+    /// free, so nobody else writes an owner. A renewal that came in between is swept away.
+    pub(crate) fn end_as(&self, fence: Fence, ending: Ending, now: Tick) {
+        self.owner.store(ending as u64, Ordering::Release);
         self.lease.swap(
             Lease::new(Kind::Ended, now, fence.get()).bits(),
             Ordering::AcqRel,
@@ -212,6 +244,22 @@ impl Cell {
             since_low32: since_or_note,
             note: if word.is_noted() { since_or_note } else { NONE },
         })
+    }
+
+    /// How the last grant of a free word ended.
+    pub(crate) fn ending(&self, word: Word) -> Ending {
+        let lease = self.lease();
+        let ending = match lease.kind() {
+            Kind::Timed | Kind::Session => Ending::Released,
+            Kind::Ended => Ending::from_owner(self.owner.load(Ordering::Acquire)),
+            // Just being ended.
+            Kind::Record => Ending::Unknown,
+        };
+        // Owner and lease may be the next grant's already, and then the word is.
+        match lease.is_tagged(word.fence().get()) && self.word().is_same_grant(word) {
+            true => ending,
+            false => Ending::Unknown,
+        }
     }
 
     /// Extends the lease of `HELD(fence)` if it has not ended by `now`.
@@ -280,10 +328,15 @@ impl Cell {
             .is_ok()
     }
 
-    /// Ends the lease of a grant that is over and whose word is free: the wheel then knows since when. Nothing happens if the
-    /// lease is not the one that was seen, because a renewal came too late or the next grant in time.
+    /// Writes into the lease of a grant that is over and whose word is free since when it is: the wheel goes by that. Nothing
+    /// happens if the lease is not the one that was seen, because a renewal came too late or the next grant in time.
     pub(crate) fn end_lease_at(&self, seen: Lease, now: Tick) {
-        let ended = Lease::new(Kind::Ended, now, seen.tag());
+        // One that was given back is not to look as if it had run out (`ending`), and not to be found over by its time.
+        let kind = match seen.kind() {
+            Kind::Ended => Kind::Ended,
+            _ => Kind::Session,
+        };
+        let ended = Lease::new(kind, now, seen.tag());
         let _ = self.lease.compare_exchange(
             seen.bits(),
             ended.bits(),

@@ -6,7 +6,7 @@
 //! `settle`, a waiter at the front is never left standing next to a free lock. `settle` itself is in `settle.rs`, and who
 //! holds what is told in `describe.rs`.
 
-use crate::cell::{Cell, Terms};
+use crate::cell::{Cell, Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
@@ -121,8 +121,7 @@ impl<H: Host> Shard<H> {
             note,
         };
         let (waiter, generation) = room.push_waiter(slot, wait.deadline, want, wait.waiter);
-        self.room_due
-            .fetch_min(wait.deadline.as_ms(), Ordering::Relaxed);
+        self.note_room_due(wait.deadline);
         // The shard's number is filled in by the engine, which knows it.
         Outcome::Queued {
             ticket: Ticket {
@@ -235,7 +234,7 @@ impl<H: Host> Shard<H> {
         let hold = self.hold_under(&room, slot, fence);
         if let Some(seen) = &hold {
             // A renewal may still get through to the lease word, and is then told by the lock word that it came too late.
-            self.remove_hold(&mut room, slot, fence, now);
+            self.remove_hold(&mut room, slot, fence, Ending::Taken, now);
             self.tell_lost(key, fence, seen, now);
         }
         self.settle(&mut room, slot, now);

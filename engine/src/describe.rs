@@ -115,8 +115,14 @@ impl<H: Host> Shard<H> {
             Some(true) => Ok(()),
             _ if was_owner => Err(NotHeld::Expired),
             Some(false) => Err(NotHeld::OtherOwner),
-            None if self.table.cell(slot).word().is_held() => Err(NotHeld::OtherFence),
-            None => Err(NotHeld::Free),
+            None => {
+                let cell = self.table.cell(slot);
+                let word = cell.word();
+                Err(match word.is_held() {
+                    true => NotHeld::OtherFence,
+                    false => self.why_free(cell, word, fence),
+                })
+            }
         }
     }
 
@@ -167,6 +173,7 @@ impl<H: Host> Shard<H> {
                 _ => 0,
             },
             until: seen.map_or(now, |seen| self.lease_end(seen.lease, seen.owner)),
+            session_until: seen.map_or(now, |seen| self.common.sessions.deadline(seen.owner)),
             is_session_bound: seen.is_some_and(|seen| seen.lease.kind() == Kind::Session),
             count: 1,
             holders: 1,
@@ -189,6 +196,7 @@ impl<H: Host> Shard<H> {
             mode,
             held_ms: held_ms(holder.since_low32, now),
             until: self.lease_end(holder.lease, holder.owner),
+            session_until: self.common.sessions.deadline(holder.owner),
             is_session_bound: holder.lease.kind() == Kind::Session,
             count: holder.count,
             holders,

@@ -1,10 +1,10 @@
 //! How a lease ends without its owner's doing: whether it is over, who frees its cell, and who is told.
 
-use crate::cell::{Cell, Seen};
+use crate::cell::{Cell, Ending, Seen};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
-use crate::request::{Host, Loss, Lost};
+use crate::request::{Host, Loss, Lost, NotHeld};
 use crate::session::SessionId;
 use crate::shard::{Shard, held_ms};
 use crate::tick::Tick;
@@ -27,8 +27,9 @@ impl<H: Host> Shard<H> {
 
     /// The same for a key whose lease has been ended.
     pub(crate) fn forget_ended(&self, cell: &Cell, slot: u32, now: Tick) {
-        if cell.is_armed_after(self.forget_late(now)) {
-            self.ask_attention(cell, slot);
+        let late = self.forget_late(now);
+        if cell.is_armed_after(late) {
+            self.ask_attention(cell, slot, late);
         }
     }
 
@@ -114,7 +115,9 @@ impl<H: Host> Shard<H> {
             if word.belongs_to_room() {
                 let mut room = self.room.lock();
                 if cell.word().belongs_to_room() {
-                    self.drop_holders(&mut room, slot, now, |holder| holder.owner == owner);
+                    self.drop_holders(&mut room, slot, Ending::Expired, now, |holder| {
+                        holder.owner == owner
+                    });
                     self.settle(&mut room, slot, now);
                     return;
                 }
@@ -129,6 +132,23 @@ impl<H: Host> Shard<H> {
                 }
                 _ => return,
             }
+        }
+    }
+
+    /// Why a free key is not held under `fence`.
+    pub(crate) fn why_free(&self, cell: &Cell, word: Word, fence: Fence) -> NotHeld {
+        if fence > word.fence() {
+            // Fences of a key only rise, those of its cells before this one included.
+            return NotHeld::Never;
+        }
+        if fence < word.fence() {
+            return NotHeld::Free;
+        }
+        match cell.ending(word) {
+            Ending::Unknown => NotHeld::Free,
+            Ending::Released => NotHeld::Released,
+            Ending::Expired => NotHeld::Expired,
+            Ending::Taken => NotHeld::Forced,
         }
     }
 

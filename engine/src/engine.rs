@@ -348,6 +348,12 @@ impl<H: Host> Engine<H> {
         self.shards[shard].force(key, hash, fence, now)
     }
 
+    /// Why a key is not held under `fence`, for a caller who has just been told that it is not.
+    pub fn why_not_held(&self, key: Key<'_>, fence: Fence) -> NotHeld {
+        let (shard, hash) = self.locate(key);
+        self.shards[shard].why_not_held(key, hash, fence)
+    }
+
     /// What is known of a key; `None` for one that was never locked or is long forgotten.
     pub fn query(&self, key: Key<'_>, now: Tick) -> Option<KeyState> {
         let (shard, hash) = self.locate(key);

@@ -87,6 +87,10 @@ pub enum Fault {
     LinkOverwritesFlags,
     /// An index is laid out for the entries that are moved to it, and not for those that come meanwhile.
     SuccessorForgetsInserters,
+    /// The home looks whether anything asks for it before it says that it sleeps.
+    SleeperLooksFirst,
+    /// Whoever puts a cell into the inbox of a home that sleeps goes by its own deadline, though others asked for the cell too.
+    LinkerMindsItself,
     /// Migration copies an index entry and leaves empty ones open.
     MigrationLeavesOpen,
     /// A mailbox's taker lowers its flag after it has found the box empty.

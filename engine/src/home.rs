@@ -80,8 +80,8 @@ impl<H: Host> Shard<H> {
     fn take_inbox(&self, home: &mut Home, now: Tick, budget: &mut u32) -> bool {
         loop {
             if home.inbox_rest == NONE {
-                // Acquire, paired with the push in `put_into_inbox`.
-                home.inbox_rest = self.inbox.swap(NONE, Ordering::AcqRel);
+                // Acquire, paired with the push in `link`. ASLEEP goes with it: we are awake.
+                home.inbox_rest = self.inbox.swap(NONE, Ordering::AcqRel) & SLOT_MAX;
             }
             let slot = home.inbox_rest;
             if slot == NONE {

@@ -1,5 +1,18 @@
 //! How any core asks for the home core's attention: a lock-free list through the cells themselves. A cell is on it once at
 //! most, so it needs no bound. What the home core does with it is in `home.rs`.
+//!
+//! **A home that sleeps.** A home with nothing to do says until when it sleeps (`rests_until`), and puts ASLEEP into the head of
+//! its empty inbox (`rest`). What asks for attention then lies there until it wakes, which is soon enough for all but what
+//! is due earlier; for that the asker has it woken. Why no asker leaves that to another who does not do it:
+//!
+//! 1. The cell was linked before ASLEEP was there. Then the inbox was not empty, and the home does not sleep.
+//! 2. The cell is linked behind ASLEEP. Whoever links it sees the flag, and then changes the cell's `inbox` field once more.
+//!    Another who asks for the same cell, and so does not link it, has written its lease before it set its own flag in that
+//!    field. Set before the change, the lease is seen by whoever links, who goes by the earliest end that is known of the cell.
+//!    Set after it, the asker sees ASLEEP itself, and goes by its own.
+//! 3. ASLEEP is gone again. The home has taken the list since, and with the cell its lease, as ever.
+//!
+//! Waiters and sessions come under a mutex each, under which the home also says that it sleeps: there is no in between.
 
 use crate::cell::{Cell, Terms};
 use crate::fault::{self, Fault};
@@ -16,8 +29,14 @@ pub(crate) const REQUESTED: u32 = 1 << 31;
 /// Beside it: the cell has a new key, and is in no wheel yet.
 pub(crate) const NEWBORN: u32 = 1 << 30;
 
+/// In the head of a shard's inbox: the home sleeps until `rests_until`.
+pub(crate) const ASLEEP: u32 = 1 << 31;
+
+/// What `rests_until` says when the home does not sleep, or has been woken.
+pub(crate) const AWAKE: u64 = 0;
+
 const _: () = assert!(
-    SLOT_MAX & (REQUESTED | NEWBORN) == 0,
+    SLOT_MAX & (REQUESTED | NEWBORN | ASLEEP) == 0,
     "flags and link share a word"
 );
 
@@ -29,32 +48,44 @@ impl<H: Host> Shard<H> {
             Kind::Session => self.common.sessions.deadline(terms.owner),
             _ => terms.deadline,
         };
-        if cell.is_armed_after(until.over_at()) {
-            self.ask_attention(cell, slot);
+        let due = until.over_at();
+        if cell.is_armed_after(due) {
+            self.ask_attention(cell, slot, due);
         }
         until
     }
 
-    /// Asks the home core to look at a cell that it knows.
+    /// Asks the home core to look at a cell that it knows, by `due` at the latest.
     #[cold]
-    pub(crate) fn ask_attention(&self, cell: &Cell, slot: u32) {
-        self.put_into_inbox(cell, slot, REQUESTED);
+    pub(crate) fn ask_attention(&self, cell: &Cell, slot: u32, due: Tick) {
+        self.put_into_inbox(cell, slot, REQUESTED, due);
     }
 
     /// Makes a cell known to the home core, once its key is in the index.
     #[cold]
     pub(crate) fn introduce(&self, cell: &Cell, slot: u32) {
-        self.put_into_inbox(cell, slot, REQUESTED | NEWBORN);
+        // Whoever is granted it says until when. A key that nobody is granted is in no hurry to be forgotten.
+        self.put_into_inbox(cell, slot, REQUESTED | NEWBORN, Tick::NEVER);
     }
 
-    /// Puts a cell into the inbox of the home core, unless it is there already.
-    fn put_into_inbox(&self, cell: &Cell, slot: u32, flags: u32) {
-        if cell.inbox.fetch_or(flags, Ordering::AcqRel) & REQUESTED != 0 {
-            return;
+    /// Puts a cell into the inbox of the home core, unless it is there already, and has the home woken if it would oversleep.
+    fn put_into_inbox(&self, cell: &Cell, slot: u32, flags: u32, due: Tick) {
+        let head = if cell.inbox.fetch_or(flags, Ordering::AcqRel) & REQUESTED == 0 {
+            self.link(cell, slot)
+        } else {
+            self.inbox.load(Ordering::Acquire)
+        };
+        if head & ASLEEP != 0 {
+            self.wake_in_time(cell, due);
         }
+    }
+
+    /// Puts a cell at the head of the inbox. Returns what the head was.
+    fn link(&self, cell: &Cell, slot: u32) -> u32 {
         let mut link = NONE;
-        let mut first = self.inbox.load(Ordering::Relaxed);
+        let mut head = self.inbox.load(Ordering::Relaxed);
         loop {
+            let first = head & SLOT_MAX;
             if fault::injected(Fault::LinkOverwritesFlags) {
                 cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
             } else {
@@ -63,14 +94,64 @@ impl<H: Host> Shard<H> {
                 cell.inbox.fetch_xor(link ^ first, Ordering::Relaxed);
             }
             link = first;
-            // Release, paired with the swap of the home core: it finds the link written.
-            match self
-                .inbox
-                .compare_exchange_weak(first, slot, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => first = now,
+            // Release, paired with the swap of the home core: it finds the link written. Acquire: behind ASLEEP we find
+            // until when it sleeps.
+            match self.inbox.compare_exchange_weak(
+                head,
+                slot | head & ASLEEP,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return head,
+                Err(now) => head = now,
             }
         }
+    }
+
+    /// Wakes a home that sleeps longer than to the end of the lease that stands in this cell, or than to `due`.
+    #[cold]
+    fn wake_in_time(&self, cell: &Cell, due: Tick) {
+        // Changes nothing: it takes our place among those who ask for the same cell (the module's second case).
+        cell.inbox.fetch_or(0, Ordering::AcqRel);
+        let known = match cell.seen(cell.word()) {
+            Some(seen) if !fault::injected(Fault::LinkerMindsItself) => {
+                self.lease_end(seen.lease, seen.owner)
+            }
+            _ => Tick::NEVER,
+        };
+        self.wake_home_by(due.min(known));
+    }
+
+    /// Wakes the home if it sleeps beyond `due`. One of those who find that out does it.
+    pub(crate) fn wake_home_by(&self, due: Tick) {
+        // Relaxed: it is ordered by the inbox or by the room mutex, behind which we come. Whoever takes the value away rings,
+        // also if it is that of a later sleep: then the home wakes once in vain.
+        if due.as_ms() < self.rests_until.load(Ordering::Relaxed)
+            && self.rests_until.swap(AWAKE, Ordering::Relaxed) != AWAKE
+        {
+            self.common.host.wake(self.number);
+        }
+    }
+
+    /// The home is about to sleep until `until`. `false`: something has come that it must look at first.
+    pub(crate) fn rest(&self, until: Tick) -> bool {
+        self.rests_until.store(until.as_ms(), Ordering::Relaxed);
+        // Release publishes until when; Acquire, paired with the push, is for the next look.
+        let announce = || {
+            self.inbox
+                .compare_exchange(NONE, ASLEEP, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        if fault::injected(Fault::SleeperLooksFirst) {
+            let is_empty = self.inbox.load(Ordering::Acquire) == NONE;
+            announce();
+            return is_empty;
+        }
+        if !announce() {
+            return false;
+        }
+        // Under the mutex under which waiters come: either we see when they are due, or they see that we sleep.
+        let _room = self.room.lock();
+        self.room_due.load(Ordering::Relaxed) >= until.as_ms()
     }
 }

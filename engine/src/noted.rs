@@ -17,7 +17,7 @@
 //! if the word is still the same afterwards: the next user of the block writes with Release what the reader reads with Acquire,
 //! so whoever has read a byte of it finds the word changed.
 
-use crate::cell::{Cell, Seen, Terms};
+use crate::cell::{Cell, Ending, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
@@ -149,13 +149,18 @@ impl<H: Host> Shard<H> {
     }
 
     /// The same under the room mutex, for a word that is ours. It stays ours.
-    pub(crate) fn free_ours(&self, slot: u32, word: Word, now: Tick) {
+    pub(crate) fn free_ours(&self, slot: u32, word: Word, ending: Ending, now: Tick) {
         let cell = self.table.cell(slot);
         let seen = cell.seen(word);
         cell.set_word(Word::free(word.fence()).with_queued());
         if let Some(seen) = seen {
             drop_block(self.table.notes(), seen.note, word.fence());
-            self.forget_in_time(cell, slot, seen.lease, now);
+            if ending == Ending::Taken {
+                cell.end_as(word.fence(), ending, now);
+                self.forget_ended(cell, slot, now);
+            } else {
+                self.forget_in_time(cell, slot, seen.lease, now);
+            }
         }
     }
 

@@ -175,8 +175,10 @@ pub struct Holder {
     pub mode: Mode,
     /// Since how long.
     pub held_ms: u64,
-    /// When it ends by itself.
+    /// When its lease ends by itself.
     pub until: Tick,
+    /// When its session ends unless that is kept alive, and all its locks with it.
+    pub session_until: Tick,
     /// It lives as long as its session.
     pub is_session_bound: bool,
     /// How often the holder has it.
@@ -187,6 +189,20 @@ pub struct Holder {
     pub queue_length: u32,
     /// What the holder said with its request.
     pub note: Box<[u8]>,
+}
+
+impl Holder {
+    /// When it ends, with its lease or with its session, whichever is first. `None`: not by itself.
+    pub fn end(&self) -> Option<Tick> {
+        let end = self.until.min(self.session_until);
+        // Of a session that never ends the deadline is the last moment there is.
+        (end < Tick::MAX).then_some(end)
+    }
+
+    /// Whether it is its session that ends it: renewing the lock does not help, keeping the session alive does.
+    pub fn ends_with_session(&self) -> bool {
+        self.session_until < Tick::MAX && (self.is_session_bound || self.session_until < self.until)
+    }
 }
 
 /// What came of a renewal.
@@ -227,10 +243,16 @@ pub enum Downgrade {
 /// Why a lock named by key and fence is not the caller's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotHeld {
-    /// Nobody holds the key, or it was never locked.
+    /// Nobody holds the key, and how the grant under this fence ended is not known, if there was one.
     Free,
-    /// The lease ended before this request came.
+    /// Nobody was ever granted this fence of this key.
+    Never,
+    /// The lease, or the session it lived by, ended before this request came.
     Expired,
+    /// It was given back before.
+    Released,
+    /// It was taken away: by an operator, or by a caller whose protocol has such a verb.
+    Forced,
     /// The key is held under another fence.
     OtherFence,
     /// The key is held under this fence by another session.
@@ -308,6 +330,10 @@ pub trait Host: Send + Sync {
 
     /// A session's time was up. Its seats are to be vacated and the session forgotten. May be said twice.
     fn session_ended(&self, session: SessionId);
+
+    /// The home of this shard sleeps too long: something is due before the moment it named to [`crate::Engine::rest_shard`]. It is
+    /// to call [`crate::Engine::advance_shard`] at once. Sessions live where shard 0 does. May be said in vain.
+    fn wake(&self, _shard: usize) {}
 
     /// Half of the fences between this shard's last two ceilings have been issued. Said with every grant until the ceiling is
     /// raised.

@@ -10,7 +10,7 @@
 //! contradict each other are settled by their fences: of two grants of which one is exclusive, the one with the lower fence
 //! must have been over before the other was made.
 
-use crate::cell::Terms;
+use crate::cell::{Ending, Terms};
 use crate::engine::{Engine, invalid_span};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
@@ -291,7 +291,8 @@ impl<H: Host> Shard<H> {
     fn supersede_all(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
         let record = room.record_mut(slot).expect("there are rivals");
         let losers = std::mem::take(&mut record.holders);
-        self.end_record(room, slot, now);
+        let last = losers.last().map_or(Fence::ZERO, |loser| loser.fence);
+        self.end_record(room, slot, (last, Ending::Taken), now);
         let key = self.table.key_of(slot);
         for loser in losers {
             self.common.host.lost(&Loss {

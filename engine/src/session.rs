@@ -6,6 +6,7 @@
 //! session's locks at once: their leases only say "as long as the session".
 
 use crate::fault::{self, Fault};
+use crate::inbox::AWAKE;
 use crate::slab::{Slab, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::tick::Tick;
@@ -145,6 +146,8 @@ impl SessionRef<'_> {
 pub(crate) struct Sessions {
     cells: Slab<SessionCell>,
     wheel: Mutex<Wheel>,
+    /// Until when whoever turns the wheel sleeps, if it does. Read and written with the wheel's mutex held.
+    rests_until: AtomicU64,
 }
 
 impl Sessions {
@@ -152,6 +155,7 @@ impl Sessions {
         Sessions {
             cells: Slab::alone(sessions_max),
             wheel: Mutex::new(Wheel::new(now)),
+            rests_until: AtomicU64::new(AWAKE),
         }
     }
 
@@ -284,6 +288,20 @@ impl Sessions {
 
     pub(crate) fn next_due(&self) -> Option<Tick> {
         self.wheel.lock().next_due()
+    }
+
+    /// Whoever turns the wheel is about to sleep until `until`. `false`: a session has come that may end before.
+    pub(crate) fn rest(&self, until: Tick) -> bool {
+        let wheel = self.wheel.lock();
+        self.rests_until.store(until.as_ms(), Ordering::Relaxed);
+        wheel.next_due().is_none_or(|due| due >= until)
+    }
+
+    /// Whether whoever turns the wheel sleeps beyond `deadline`, which has just been put in. `true` for one caller, who wakes it.
+    pub(crate) fn is_slept_over(&self, deadline: Tick) -> bool {
+        let _wheel = self.wheel.lock();
+        deadline.as_ms() < self.rests_until.load(Ordering::Relaxed)
+            && self.rests_until.swap(AWAKE, Ordering::Relaxed) != AWAKE
     }
 
     #[inline]

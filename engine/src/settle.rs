@@ -1,7 +1,7 @@
 //! Bringing a contended key up to date: leases that are over are dropped, the front of the queue is granted what is free, and
 //! the wheels are told when to look next. Everything here runs under the room mutex, on a key whose word is ours.
 
-use crate::cell::Terms;
+use crate::cell::{Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::note::Note;
@@ -53,7 +53,16 @@ impl<H: Host> Shard<H> {
         };
         let at = end.over_at().max(now.plus_ms(1));
         room.wake_by(first, at);
-        self.room_due.fetch_min(at.as_ms(), Ordering::Relaxed);
+        self.note_room_due(at);
+    }
+
+    /// Something in the room is due then: the home does not sleep beyond it.
+    pub(crate) fn note_room_due(&self, due: Tick) {
+        let due_before = self.room_due.fetch_min(due.as_ms(), Ordering::Relaxed);
+        // Of what is due later than that the home knows already, or is being told.
+        if due.as_ms() < due_before {
+            self.wake_home_by(due);
+        }
     }
 
     /// Drops holders whose leases are over and grants to the front of the queue while that is possible.
@@ -91,7 +100,7 @@ impl<H: Host> Shard<H> {
             // Granted first and told afterwards: a waiter that hears of it may release at once.
             let grant = self.grant(room, slot, &terms, want.mode, want.note);
             if !self.common.host.granted(&waiter, grant) {
-                self.remove_hold(room, slot, grant.fence, now);
+                self.remove_hold(room, slot, grant.fence, Ending::Released, now);
             }
         }
     }
@@ -173,7 +182,7 @@ impl<H: Host> Shard<H> {
             holder.count -= 1;
             return holder.count;
         }
-        self.remove_hold(room, slot, fence, now);
+        self.remove_hold(room, slot, fence, Ending::Released, now);
         0
     }
 
@@ -183,6 +192,7 @@ impl<H: Host> Shard<H> {
         room: &mut Room<H::Waiter>,
         slot: u32,
         fence: Fence,
+        ending: Ending,
         now: Tick,
     ) {
         let cell = self.table.cell(slot);
@@ -190,20 +200,31 @@ impl<H: Host> Shard<H> {
         if let Some(record) = room.record_mut(slot) {
             record.remove(fence);
             if record.holders.is_empty() {
-                self.end_record(room, slot, now);
+                self.end_record(room, slot, (fence, ending), now);
             }
             return;
         }
-        self.free_ours(slot, word, now);
+        self.free_ours(slot, word, ending, now);
     }
 
-    /// Frees a key whose record has no holders left. Its word is still ours.
-    pub(crate) fn end_record(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) {
+    /// Frees a key whose record has no holders left, and of whom this one was the last. Its word is still ours.
+    pub(crate) fn end_record(
+        &self,
+        room: &mut Room<H::Waiter>,
+        slot: u32,
+        (last, ending): (Fence, Ending),
+        now: Tick,
+    ) {
         let cell = self.table.cell(slot);
         let fence = cell.word().fence();
         room.line_mut(slot).record = None;
-        cell.end_record(fence, now);
         cell.set_word(Word::free(fence).with_queued());
+        // A cell tells of the grant that its word names. That of another holder may have ended in another way.
+        let ending = match last == fence {
+            true => ending,
+            false => Ending::Unknown,
+        };
+        cell.end_as(fence, ending, now);
         self.forget_ended(cell, slot, now);
     }
 
@@ -212,6 +233,7 @@ impl<H: Host> Shard<H> {
         &self,
         room: &mut Room<H::Waiter>,
         slot: u32,
+        ending: Ending,
         now: Tick,
         is_over: impl Fn(&RecordHolder) -> bool,
     ) {
@@ -222,8 +244,10 @@ impl<H: Host> Shard<H> {
             .holders
             .extract_if(.., |holder| is_over(holder))
             .collect();
-        if record.holders.is_empty() {
-            self.end_record(room, slot, now);
+        if record.holders.is_empty()
+            && let Some(last) = over.last()
+        {
+            self.end_record(room, slot, (last.fence, ending), now);
         }
         if !over.is_empty() {
             let key = self.table.key_of(slot);
@@ -246,7 +270,7 @@ impl<H: Host> Shard<H> {
                 && self.is_over(&seen, now)
             {
                 if seen.lease.kind() == Kind::Ended || cell.try_end_lease(seen.lease) {
-                    self.free_ours(slot, word, now);
+                    self.free_ours(slot, word, Ending::Expired, now);
                     self.tell_lost(self.table.key_of(slot).key(), word.fence(), &seen, now);
                     return;
                 }
@@ -259,7 +283,9 @@ impl<H: Host> Shard<H> {
         let is_due = cell.lease().deadline().is_over(now);
         let count = room.record(slot).map_or(0, |record| record.holders.len());
         if is_due || count <= ASKED_ALWAYS_MAX {
-            self.drop_holders(room, slot, now, |holder| self.is_over(&holder.seen(), now));
+            self.drop_holders(room, slot, Ending::Expired, now, |holder| {
+                self.is_over(&holder.seen(), now)
+            });
         }
         if is_due && room.record(slot).is_some() {
             self.note_earliest(room, slot);
@@ -352,8 +378,9 @@ impl<H: Host> Shard<H> {
     pub(crate) fn tell_wheel(&self, slot: u32, earliest: Tick) {
         let cell = self.table.cell(slot);
         cell.move_lease_to_record(cell.word().fence(), earliest);
-        if cell.is_armed_after(earliest.over_at()) {
-            self.ask_attention(cell, slot);
+        let due = earliest.over_at();
+        if cell.is_armed_after(due) {
+            self.ask_attention(cell, slot, due);
         }
     }
 

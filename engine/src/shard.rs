@@ -10,6 +10,7 @@ use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
 use crate::home::{Home, LagRecord};
+use crate::inbox::AWAKE;
 use crate::key::Key;
 use crate::note::NoteBudget;
 use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
@@ -52,8 +53,10 @@ pub(crate) struct Shard<H: Host> {
     pub(crate) room: Mutex<Room<H::Waiter>>,
     /// No waiter's deadline lies before this tick. Written under the room mutex.
     pub(crate) room_due: AtomicU64,
-    /// The first cell that asks for the home core's attention.
+    /// `ASLEEP | the first cell that asks for the home core's attention`.
     pub(crate) inbox: AtomicU32,
+    /// Until when the home sleeps, if it does; or `AWAKE`. See `inbox.rs`.
+    pub(crate) rests_until: AtomicU64,
     pub(crate) home: Mutex<Home>,
     pub(crate) lag: LagRecord,
 }
@@ -87,6 +90,7 @@ impl<H: Host> Shard<H> {
             room: Mutex::new(Room::new(now)),
             room_due: AtomicU64::new(Tick::NEVER.as_ms()),
             inbox: AtomicU32::new(NONE),
+            rests_until: AtomicU64::new(AWAKE),
             home: Mutex::new(Home::new(now)),
             lag: LagRecord::new(),
         }
@@ -221,7 +225,7 @@ impl<H: Host> Shard<H> {
             };
             let (cell, word) = (self.table.cell(found.slot), found.word);
             if !word.is_held() {
-                return Renewal::NotHeld(NotHeld::Free);
+                return Renewal::NotHeld(self.why_free(cell, word, fence));
             }
             let seen = match self.seen(cell, word) {
                 None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
@@ -280,7 +284,7 @@ impl<H: Host> Shard<H> {
                 };
             }
             if !word.is_held() {
-                return not_held(NotHeld::Free, slot);
+                return not_held(self.why_free(cell, word, fence), slot);
             }
             // Not published yet: a fence that nobody has been told cannot be the caller's.
             let Some(seen) = self.seen(cell, word) else {
@@ -312,6 +316,15 @@ impl<H: Host> Shard<H> {
     pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
         let guard = reclaim::pin();
         self.force_contended(key, hash, fence, now, &guard)
+    }
+
+    /// Why the key is not held under `fence`. Whether it is was asked before.
+    pub(crate) fn why_not_held(&self, key: Key<'_>, hash: u64, fence: Fence) -> NotHeld {
+        match self.table.find(key, hash, &reclaim::pin()) {
+            None => NotHeld::Free,
+            Some(found) if found.word.is_held() => NotHeld::OtherFence,
+            Some(found) => self.why_free(self.table.cell(found.slot), found.word, fence),
+        }
     }
 
     /// Calls `visit` with the fence of each grant under which `owner` holds this cell.

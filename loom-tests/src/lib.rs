@@ -104,6 +104,8 @@ pub struct Told {
     pub gave_up: Vec<(&'static str, GaveUp)>,
     /// Locks that were lost.
     pub losses: Vec<(Fence, Lost)>,
+    /// How often the home was woken.
+    pub wakes: usize,
 }
 
 impl Notes {
@@ -129,6 +131,10 @@ impl Host for Notes {
     }
 
     fn session_ended(&self, _: SessionId) {}
+
+    fn wake(&self, _: usize) {
+        self.add(|told| told.wakes += 1);
+    }
 }
 
 /// An engine, and the questions a model asks about it.
@@ -178,6 +184,17 @@ impl World {
         let mut names = ["k", "x", "y", "z", "w", "v"].into_iter();
         let name = names.find(|name| self.0.shard_of(key(name)) == shard);
         name.expect("six keys do not all fall into one of two shards")
+    }
+
+    /// Does all that is due in the one shard, and goes to sleep until the next thing is. Returns that moment.
+    pub fn turn_and_rest(&self, now: Tick) -> Tick {
+        loop {
+            let progress = self.0.advance_shard(0, now, &mut BUDGET.clone());
+            let until = progress.next_due.unwrap_or(Tick::MAX);
+            if !progress.more && self.0.rest_shard(0, until) {
+                return until;
+            }
+        }
     }
 
     /// What has been told so far.
@@ -231,6 +248,11 @@ impl Client {
     /// The session.
     pub fn session(&self) -> SessionId {
         self.seat.session()
+    }
+
+    /// The seat, for calls that have no short word here.
+    pub fn seat(&mut self) -> &mut Seat {
+        &mut self.seat
     }
 
     /// What the engine answers to this request.

@@ -8,6 +8,7 @@ mod claim;
 mod mailbox;
 mod noted;
 mod queue;
+mod rest;
 mod restored;
 mod seat;
 mod session;

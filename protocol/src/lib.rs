@@ -60,7 +60,9 @@ pub use field::{
 pub use frame::{Direction, Frame};
 pub use hello::{Hello, Opening, Welcome};
 pub use push::Push;
-pub use record::{Contention, Holder, LockEntry, Record, Records, SessionEntry, StatEntry};
+pub use record::{
+    Contention, Holder, LockEntry, NO_END_MS, Record, Records, SessionEntry, StatEntry,
+};
 pub use reply::Reply;
 pub use request::{Acquire, Reclaim, Request};
 

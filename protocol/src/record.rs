@@ -12,6 +12,10 @@ use std::fmt;
 const FLAG_SHARED: u8 = 0x01;
 const FLAG_SESSION_BOUND: u8 = 0x02;
 const FLAG_YOU: u8 = 0x04;
+const FLAG_ENDS_WITH_SESSION: u8 = 0x10;
+
+/// As a `remaining_ms`: it has no end. A longer time than fits is one less than this.
+pub const NO_END_MS: u32 = u32::MAX;
 
 /// Something that comes in lists. Implemented by this module's types only.
 pub trait Record<'a>: Copy + sealed::Fields<'a> {}
@@ -41,8 +45,10 @@ pub struct Holder<'a> {
     pub session_id: SessionId,
     /// How long it has held the lock, renewals included.
     pub held_ms: u64,
-    /// How much longer it may, unless it renews.
+    /// How much longer it may, unless it renews and keeps its session alive; or [`NO_END_MS`].
     pub remaining_ms: u32,
+    /// It is its session that ends then; its own lease, if it has one, goes on for longer.
+    pub ends_with_session: bool,
     /// Alone or with others.
     pub mode: Mode,
     /// Its lease lives by its session.
@@ -76,6 +82,7 @@ impl<'a> Fields<'a> for Holder<'a> {
             session_id,
             held_ms,
             remaining_ms,
+            ends_with_session: flags & FLAG_ENDS_WITH_SESSION != 0,
             mode: if flags & FLAG_SHARED != 0 {
                 Mode::Shared
             } else {
@@ -98,6 +105,9 @@ impl<'a> Fields<'a> for Holder<'a> {
         }
         if self.is_you {
             flags |= FLAG_YOU;
+        }
+        if self.ends_with_session {
+            flags |= FLAG_ENDS_WITH_SESSION;
         }
         writer.u64(self.fence.get());
         writer.u64(self.session_id.get());
@@ -184,7 +194,7 @@ pub struct SessionEntry<'a> {
     pub age_ms: u64,
     /// How long it outlives its last sign of life.
     pub ttl_ms: u32,
-    /// How long it still lives if nothing more is heard of it.
+    /// How long it still lives if nothing more is heard of it; or [`NO_END_MS`].
     pub remaining_ms: u32,
     /// Its connections.
     pub connection_count: u32,

@@ -1,7 +1,7 @@
 //! The one source of time. Everything else is given `now`.
 
 use engine::Tick;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Milliseconds since the server started, from the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -18,5 +18,10 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Tick {
         Tick::default().plus_ms(self.start.elapsed().as_millis() as u64)
+    }
+
+    /// How long it is until then; nothing if that has passed.
+    pub(crate) fn left_until(&self, then: Tick) -> Duration {
+        Duration::from_millis(then.as_ms()).saturating_sub(self.start.elapsed())
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::host::{ConnectionId, Mail, Waiter};
 use crate::metrics::CoreMetrics;
-use crate::net::connection::{Connection, Speech};
+use crate::net::connection::{Connection, STIRRING_MAX, Speech};
 use crate::net::holdback::Unsynced;
 use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::redis;
 use crate::registry::Session;
 use crate::shared::Shared;
-use engine::{GaveUp, Grant, Key, Mode, Release, Seat, SessionId};
+use engine::{GaveUp, Grant, Key, Mode, Progress, Release, Seat, SessionId, Tick};
 use hashbrown::HashMap;
 use protocol::resp::Writer;
 use protocol::{ErrorCode, Lease, Push, Reply, RequestId, UnavailableReason};
@@ -23,11 +23,14 @@ use tokio::sync::Notify;
 /// How many steps of expiry a core does before it looks at its sockets again: a tenth of a millisecond.
 const ADVANCE_BUDGET: u32 = 128;
 
-/// How often the wheels are turned while there is something in them.
+/// How often the wheels are turned while requests come, here or to shards that live here: what those leave in the inboxes is
+/// taken out a little at a time.
 const TICK: Duration = Duration::from_millis(1);
 
-/// How often an empty engine is looked at.
-const TICK_EMPTY: Duration = Duration::from_millis(5);
+/// The longest rest of a core that nothing is asked of. What is due earlier wakes it; this is for what is in no hurry: keys
+/// that were made and never granted, memory to be given back. It also bounds how late a core notices that its machine was
+/// suspended.
+const REST_MS_MAX: u64 = 1_000;
 
 /// How many messages are taken from the mailbox before the core looks at its sockets again.
 const MAIL_BATCH: usize = 1024;
@@ -48,6 +51,10 @@ pub(crate) struct Core {
     /// Something happened: stay awake for a while.
     stir: Notify,
     stirred: Cell<bool>,
+    /// Requests were served since the wheels were last turned.
+    has_served: Cell<bool>,
+    /// The wheels rest for longer than a tick.
+    is_resting: Cell<bool>,
 }
 
 /// Connections by slot; a slot's generation tells one connection from the next.
@@ -72,6 +79,8 @@ impl Core {
             unsynced: RefCell::default(),
             stir: Notify::new(),
             stirred: Cell::new(false),
+            has_served: Cell::new(false),
+            is_resting: Cell::new(false),
             is_stopping: Cell::new(false),
         })
     }
@@ -421,9 +430,28 @@ impl Core {
         }
     }
 
+    /// So many requests of one connection were decided at once.
+    #[inline]
+    pub(crate) fn note_served(&self, requests: u64) {
+        // Who asks for one thing at a time is waiting for it. Who sends many at once keeps us awake anyway.
+        if (1..=STIRRING_MAX).contains(&requests) {
+            self.stir();
+        }
+        if requests > 0 {
+            self.has_served.set(true);
+            if self.is_resting.replace(false) {
+                self.wheel_bell().notify_one();
+            }
+        }
+    }
+
+    fn wheel_bell(&self) -> &Notify {
+        &self.shared.engine.host().posts[self.id].wheel_bell
+    }
+
     /// There was something to do here, and there may be more in a moment.
     #[inline]
-    pub(crate) fn stir(&self) {
+    fn stir(&self) {
         if !self.shared.config.spin.is_zero() && !self.stirred.replace(true) {
             self.stir.notify_one();
         }
@@ -467,33 +495,84 @@ impl Core {
         self.shards().fold(false, |more, shard| more | wake(shard))
     }
 
-    /// Turns the wheels of the shards that live here, until the server stops.
+    /// Turns the wheels of the shards that live here, until the server stops. Between two turns it rests until something is due;
+    /// `Host::wake` rings if that is sooner than was known when it went to rest.
     pub(crate) async fn turn_wheels(self: Rc<Self>) {
-        let engine = &self.shared.engine;
         loop {
+            let is_busy = self.has_served.replace(false);
             let now = self.shared.clock.now();
-            let mut more = self.wake_waiters();
-            if self.id == 0 {
-                more |= engine.advance_sessions(now, &mut { ADVANCE_BUDGET }).more;
-            }
-            let mut budget = ADVANCE_BUDGET;
-            for shard in self.shards() {
-                more |= engine.advance_shard(shard, now, &mut budget).more;
-                if budget == 0 {
-                    // Somebody else's turn between two bursts: expiry must not starve those who ask, nor those who wait.
-                    // The thread's as well, for clients may run on the same machine.
-                    std::thread::yield_now();
-                    tokio::task::yield_now().await;
-                    more |= self.wake_waiters();
-                    budget = ADVANCE_BUDGET;
-                }
-            }
+            let turn = self.turn_once(now).await;
             self.shared.look_after_stock();
-            if more {
+            if turn.more {
                 tokio::task::yield_now().await;
+                continue;
+            }
+            if is_busy || turn.has_worked {
+                tokio::time::sleep(TICK).await;
+                continue;
+            }
+            let until = turn.next_due.min(now.plus_ms(REST_MS_MAX));
+            if self.may_rest(until) {
+                self.is_resting.set(true);
+                let rest = self.shared.clock.left_until(until);
+                let _ = tokio::time::timeout(rest, self.wheel_bell().notified()).await;
+                self.is_resting.set(false);
             } else {
-                tokio::time::sleep(if engine.keys() == 0 { TICK_EMPTY } else { TICK }).await;
+                tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Does what is due by `now`, in all shards of this core.
+    async fn turn_once(&self, now: Tick) -> Turn {
+        let engine = &self.shared.engine;
+        let mut turn = Turn {
+            more: self.wake_waiters(),
+            has_worked: false,
+            next_due: Tick::NEVER,
+        };
+        if self.id == 0 {
+            let mut budget = ADVANCE_BUDGET;
+            turn.add(engine.advance_sessions(now, &mut budget));
+            turn.has_worked |= budget < ADVANCE_BUDGET;
+        }
+        let mut budget = ADVANCE_BUDGET;
+        for shard in self.shards() {
+            turn.add(engine.advance_shard(shard, now, &mut budget));
+            turn.has_worked |= budget < ADVANCE_BUDGET;
+            if budget == 0 {
+                // Somebody else's turn between two bursts: expiry must not starve those who ask, nor those who wait.
+                // The thread's as well, for clients may run on the same machine.
+                std::thread::yield_now();
+                tokio::task::yield_now().await;
+                turn.more |= self.wake_waiters();
+                budget = ADVANCE_BUDGET;
+            }
+        }
+        turn
+    }
+
+    /// Tells the engine that this core rests until then. `false`: something has come meanwhile.
+    fn may_rest(&self, until: Tick) -> bool {
+        let engine = &self.shared.engine;
+        (self.id != 0 || engine.rest_sessions(until))
+            && self.shards().all(|shard| engine.rest_shard(shard, until))
+    }
+}
+
+/// How far one turn of a core's wheels came.
+struct Turn {
+    /// More is due already.
+    more: bool,
+    /// Something was due, or lay in an inbox.
+    has_worked: bool,
+    /// Nothing that is known is due before.
+    next_due: Tick,
+}
+
+impl Turn {
+    fn add(&mut self, progress: Progress) {
+        self.more |= progress.more;
+        self.next_due = progress.next_due.unwrap_or(Tick::NEVER).min(self.next_due);
     }
 }

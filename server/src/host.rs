@@ -93,6 +93,8 @@ pub(crate) enum Mail {
 pub(crate) struct Post {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) bell: Notify,
+    /// Rung when the core's wheels must be turned before it meant to.
+    pub(crate) wheel_bell: Notify,
     /// The core waits for the log: ring when something is synced.
     pub(crate) awaits_sync: AtomicBool,
     pub(crate) dropped: AtomicU64,
@@ -103,6 +105,7 @@ impl Post {
         Post {
             mailbox: Mailbox::new(MAIL_MAX),
             bell: Notify::new(),
+            wheel_bell: Notify::new(),
             awaits_sync: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
         }
@@ -246,9 +249,38 @@ impl Host for Switchboard {
         self.end_session(session);
     }
 
+    fn wake(&self, shard: usize) {
+        // As `Core::shards` has it.
+        self.posts[shard % self.posts.len()].wheel_bell.notify_one();
+    }
+
     fn ceiling_low(&self, shard: usize) {
         if let Some(alarm) = &self.alarm {
             alarm.ring(shard);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    fn is_rung(post: &Post) -> bool {
+        let rung = pin!(post.wheel_bell.notified());
+        rung.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    #[test]
+    fn the_core_that_a_shard_lives_on_is_woken_and_no_other() {
+        let posts: Arc<[Post]> = (0..3).map(|_| Post::new()).collect();
+        let switchboard = Switchboard::new(posts, None, None, None);
+        for shard in 0..8 {
+            switchboard.wake(shard);
+            let rung: Vec<bool> = switchboard.posts.iter().map(is_rung).collect();
+            let home: Vec<bool> = (0..3).map(|core| core == shard % 3).collect();
+            assert_eq!(rung, home, "shard {shard}");
         }
     }
 }

@@ -55,6 +55,29 @@ fn a_lease_shorter_than_its_margin_is_over_at_once() {
     assert_eq!(lease.check(sent), Err(Loss::DeadlinePassed));
 }
 
+/// A lock of 30 s whose session had 10 s was lost when the server hung for ten, and the advice was a longer `ttl()`, which
+/// does nothing there.
+#[test]
+fn a_loss_names_the_setting_that_would_have_helped() {
+    let sent = Instant::now();
+    let short_life = Arc::new(SessionLife::new(TTL / 3, sent));
+    let lease = Lease::new(1, &terms("k", 7, TTL, sent), short_life);
+    assert_eq!(lease.check(sent + TTL), Err(Loss::SessionDeadlinePassed));
+    let advice = Loss::SessionDeadlinePassed.to_string();
+    assert!(advice.contains("session_ttl()"), "{advice}");
+
+    let mut bound = terms("k", 7, TTL, sent);
+    bound.is_session_bound = true;
+    let lease = Lease::new(1, &bound, long_life(sent));
+    let much_later = lease.deadline() + TTL;
+    assert_eq!(lease.check(much_later), Err(Loss::SessionDeadlinePassed));
+
+    let lease = Lease::new(1, &terms("k", 7, TTL, sent), long_life(sent));
+    assert_eq!(lease.check(sent + TTL), Err(Loss::DeadlinePassed));
+    let advice = Loss::DeadlinePassed.to_string();
+    assert!(advice.contains(" ttl()"), "{advice}");
+}
+
 #[test]
 fn no_lease_outlives_its_session() {
     let sent = Instant::now();

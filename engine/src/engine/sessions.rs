@@ -10,10 +10,12 @@ use crate::tick::Tick;
 impl<H: Host> Engine<H> {
     /// A session that ends `ttl_ms` from now unless it is kept alive. `Err` at the limit.
     pub fn open_session(&self, ttl_ms: u64, now: Tick) -> Result<SessionId, Limit> {
-        self.common
-            .sessions
-            .open(now.plus_ms(ttl_ms))
-            .ok_or(Limit::Sessions)
+        let deadline = now.plus_ms(ttl_ms);
+        let session = self.common.sessions.open(deadline);
+        if session.is_some() && self.common.sessions.is_slept_over(deadline) {
+            self.common.host.wake(0);
+        }
+        session.ok_or(Limit::Sessions)
     }
 
     /// Extends a session and with it all its session-bound locks, in one step. `None`: it is over.

@@ -1,7 +1,7 @@
 //! Taking a key away from whoever holds it and holding it oneself, in one step: for those whose protocol has such a verb.
 
 use super::{Engine, invalid_span};
-use crate::cell::Terms;
+use crate::cell::{Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::note::Note;
@@ -99,14 +99,14 @@ impl<H: Host> Shard<H> {
         };
         let word = self.table.cell(slot).word();
         if room.record(slot).is_some() {
-            self.drop_holders(room, slot, terms.now, |_| true);
+            self.drop_holders(room, slot, Ending::Taken, terms.now, |_| true);
         } else if word.is_held() {
             // Until its grantor has published the lease, that lease is the grantor's to write.
             let seen = self.seen(self.table.cell(slot), word);
             if seen.is_none() && !fault::injected(Fault::TakeOverRushes) {
                 return Some(Outcome::Held(self.describe(room, slot, terms.now)));
             }
-            self.remove_hold(room, slot, word.fence(), terms.now);
+            self.remove_hold(room, slot, word.fence(), Ending::Taken, terms.now);
             if let Some(seen) = seen {
                 self.tell_lost(request.key, word.fence(), &seen, terms.now);
             }

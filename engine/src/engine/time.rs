@@ -24,6 +24,18 @@ impl<H: Host> Engine<H> {
         self.shards[shard].advance_room(now, budget)
     }
 
+    /// The home of a shard has nothing to do and is about to sleep until `until`, which lies no later than the `next_due` it was
+    /// told. From here on [`Host::wake`] is called if something comes that is due before. `false`: it has come already, and
+    /// the home has to look again. It wakes by advancing the shard.
+    pub fn rest_shard(&self, shard: usize, until: Tick) -> bool {
+        self.shards[shard].rest(until)
+    }
+
+    /// The same for sessions, which live where shard 0 does.
+    pub fn rest_sessions(&self, until: Tick) -> bool {
+        self.common.sessions.rest(until)
+    }
+
     /// Ends sessions whose time is up and tells the host, at most `budget` steps of it.
     pub fn advance_sessions(&self, now: Tick, budget: &mut u32) -> Progress {
         let mut ended = Vec::new();

@@ -39,12 +39,18 @@ pub(crate) enum Event {
 pub(crate) struct Recorder {
     events: Mutex<Vec<Event>>,
     gone: Mutex<BTreeSet<u64>>,
+    wakes: Mutex<Vec<usize>>,
 }
 
 impl Recorder {
     /// What was told since the last call.
     pub(crate) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap())
+    }
+
+    /// The shards whose homes were woken since the last call.
+    pub(crate) fn take_wakes(&self) -> Vec<usize> {
+        std::mem::take(&mut self.wakes.lock().unwrap())
     }
 
     /// From now on this waiter is not there any more.
@@ -105,6 +111,10 @@ impl Host for Recorder {
 
     fn session_ended(&self, session: SessionId) {
         self.note(Event::SessionEnded(session));
+    }
+
+    fn wake(&self, shard: usize) {
+        self.wakes.lock().unwrap().push(shard);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The wheel at work in the engine: on time, in bounded steps, and every key forgotten in the end.
 
 use crate::common::*;
-use engine::{Acquire, Key, LAG_BUCKETS, Seat, Settings, Span, Tick};
+use engine::{Acquire, Key, LAG_BUCKETS, Seat, Settings, Span, TTL_MS_MAX, Tick};
 
 /// Works off one shard in calls of `budget` steps; says how many steps that took and the most events of one call.
 fn drain_in_steps(engine: &Locks, shard: usize, now: Tick, budget: u32) -> (u64, usize) {
@@ -444,4 +444,43 @@ fn who_waits_behind_a_renewed_lease_goes_on_waiting_until_that_ends() {
     }
     advance(&engine, at(551));
     assert_eq!(engine.host().take().len(), 2);
+}
+
+/// A lock without an end was shown with 2^32 ms left, or 2^38. It ends at neither, nor does a longer one with an end: the wheel
+/// goes by low 32 bits, and only looks at it in vain.
+#[test]
+fn no_lease_ends_because_a_number_of_milliseconds_is_full() {
+    const YEAR_MS: u64 = 365 * 24 * 3_600_000;
+    let engine = locks();
+    let session = engine.open_session(u64::MAX, at(0)).unwrap();
+    let mut seat = Seat::new(session);
+    let mut take = |name, span| {
+        let request = Acquire {
+            span,
+            ..Acquire::exclusive(key(name), 1)
+        };
+        granted(engine.acquire(&mut seat, &request, at(0))).until
+    };
+    take("endless", Span::Forever);
+    let long_end = take("long", Span::Ms(TTL_MS_MAX));
+    let cut_end = take("cut", Span::Ms((1 << 32) + 1_000));
+    let full = (1..=3).flat_map(|full| [(full << 32) - 1, full << 32, (full << 32) + 1]);
+    let years = (1..8).map(|years| years * YEAR_MS);
+    let mut moments: Vec<u64> = full
+        .chain([cut_end.as_ms() - 1, long_end.as_ms() - 1])
+        .chain(years)
+        .chain([Tick::MAX.as_ms() - 1])
+        .collect();
+    moments.sort_unstable();
+    for now in moments.into_iter().map(at) {
+        advance(&engine, now);
+        for (name, end) in [("endless", Tick::MAX), ("long", long_end), ("cut", cut_end)] {
+            let state = engine.query(key(name), now);
+            let is_held = state.is_some_and(|state| !state.holders.is_empty());
+            assert_eq!(is_held, now < end, "{name} at {now:?}");
+        }
+    }
+    let state = engine.query(key("endless"), at(YEAR_MS)).unwrap();
+    assert_eq!(state.holders[0].end(), None);
+    assert!(!state.holders[0].ends_with_session());
 }

@@ -1,7 +1,10 @@
 //! The life of an exclusive lock: taken, renewed, given back, expired, taken away.
 
 use crate::common::*;
-use engine::{Acquire, Alone, Engine, Fence, Key, Lost, Mode, NotHeld, Release, Renewal, Seat};
+use engine::{
+    Acquire, Alone, Downgrade, Engine, Fence, Key, Lost, Mode, NotHeld, Release, Renewal, Seat,
+    Span,
+};
 
 #[test]
 fn a_released_key_is_granted_again_under_a_higher_fence() {
@@ -164,11 +167,11 @@ fn a_renewal_after_the_end_is_refused_though_nobody_took_the_key() {
     assert_eq!(engine.host().take().len(), 1, "and counts as a loss");
     assert_not_renewed(
         engine.renew(&a, key("k"), grant.fence, 100, at(102)),
-        NotHeld::Free,
+        NotHeld::Expired,
     );
     assert_not_held(
         engine.release(&mut a, key("k"), grant.fence, at(103)),
-        NotHeld::Free,
+        NotHeld::Expired,
     );
 }
 
@@ -230,7 +233,7 @@ fn a_second_release_is_a_reported_no_op() {
     give_back(&engine, &mut a, "k", first.fence, at(1));
     assert_not_held(
         engine.release(&mut a, key("k"), first.fence, at(2)),
-        NotHeld::Free,
+        NotHeld::Released,
     );
     let second = take(&engine, &mut b, "k", 100, at(3));
     assert_not_held(
@@ -284,6 +287,81 @@ fn a_query_does_not_show_a_lease_that_is_over() {
     assert_eq!(engine.host().take().len(), 1, "the query expired it");
 }
 
+/// "Not held", and not a word about why, was all that a holder heard who came too late. How the last grant of a key ended stands
+/// in the words of its cell, however it was held and whoever waited for a while.
+#[test]
+fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
+    // In the words, with a short note, with a long one, shared, as long as its session, for hours.
+    type Change = fn(&mut Acquire<'_>);
+    let ways: [(&str, Change); 6] = [
+        ("plain", |_| {}),
+        ("noted", |request| request.note = b"short"),
+        ("long note", |request| request.note = &[7; 500]),
+        ("shared", |request| request.mode = Mode::Shared),
+        ("by session", |request| request.span = Span::Session),
+        ("for hours", |request| request.span = Span::Ms(5 * LONG_MS)),
+    ];
+    for (name, change) in ways {
+        for has_waited in [false, true] {
+            for (end, why) in [
+                ("released", NotHeld::Released),
+                ("expired", NotHeld::Expired),
+                ("forced", NotHeld::Forced),
+            ] {
+                let engine = locks();
+                let [mut a, mut b] = seats(&engine);
+                let mut request = Acquire::exclusive(key("k"), 100);
+                change(&mut request);
+                let grant = granted(engine.acquire(&mut a, &request, at(0)));
+                if has_waited {
+                    let ticket = wait(&engine, &mut b, "k", 100, 1, at(0));
+                    assert!(engine.cancel(ticket, at(0)).is_some());
+                }
+                let late = grant.until.plus_ms(1);
+                // With its session goes the one that lives by it, and nobody is left to ask.
+                let now = match end {
+                    "expired" if request.span == Span::Session => continue,
+                    "expired" => late,
+                    _ => at(1),
+                };
+                match end {
+                    "released" => give_back(&engine, &mut a, "k", grant.fence, now),
+                    "forced" => assert!(engine.force_release(key("k"), grant.fence, now)),
+                    _ => advance(&engine, now),
+                }
+                let story = format!("{name}, {end}, has waited: {has_waited}");
+                let renewal = engine.renew(&a, key("k"), grant.fence, 100, now);
+                assert_eq!(renewal, Renewal::NotHeld(why), "{story}");
+                let downgrade = engine.downgrade(&a, key("k"), grant.fence, now);
+                assert_eq!(downgrade, Downgrade::NotHeld(why), "{story}");
+                let release = engine.release(&mut a, key("k"), grant.fence, now);
+                assert_eq!(release, Release::NotHeld(why), "{story}");
+                assert_eq!(engine.why_not_held(key("k"), grant.fence), why, "{story}");
+                // Once the key is granted again, that is the answer; and of what it was before nothing is claimed.
+                let next = take(&engine, &mut b, "k", 100, now);
+                let why = engine.why_not_held(key("k"), grant.fence);
+                assert_eq!(why, NotHeld::OtherFence, "{story}");
+                give_back(&engine, &mut b, "k", next.fence, now);
+                let why = engine.why_not_held(key("k"), grant.fence);
+                assert_eq!(why, NotHeld::Free, "{story}");
+            }
+        }
+    }
+}
+
+/// Of several who held a key together only one is the last, and the cell has no room for more.
+#[test]
+fn nothing_is_claimed_of_holders_who_were_not_the_last() {
+    let engine = locks();
+    let [mut a, mut b] = seats(&engine);
+    let one = granted(share(&engine, &mut a, "k", 100, at(0)));
+    let two = granted(share(&engine, &mut b, "k", 50, at(0)));
+    advance(&engine, at(60));
+    give_back(&engine, &mut a, "k", one.fence, at(61));
+    assert_eq!(engine.why_not_held(key("k"), one.fence), NotHeld::Free);
+    assert_eq!(engine.why_not_held(key("k"), two.fence), NotHeld::Free);
+}
+
 #[test]
 fn an_operator_takes_a_lock_away_by_its_fence() {
     let engine = locks();
@@ -304,7 +382,7 @@ fn an_operator_takes_a_lock_away_by_its_fence() {
     assert_eq!(engine.host().take(), [lost]);
     assert_not_renewed(
         engine.renew(&a, key("k"), first.fence, 100, at(2)),
-        NotHeld::Free,
+        NotHeld::Forced,
     );
     assert!(!engine.force_release(key("k"), first.fence, at(2)), "once");
     let second = take(&engine, &mut b, "k", 100, at(3));

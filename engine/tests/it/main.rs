@@ -10,6 +10,7 @@ mod model;
 mod modes;
 mod numbers;
 mod queues;
+mod rest;
 mod restart;
 mod sessions;
 mod take_over;

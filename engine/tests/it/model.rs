@@ -516,7 +516,14 @@ impl Model {
         let is_unnoticed = before.len() > after.len();
         let mut reasons = Vec::new();
         if after.is_empty() {
-            reasons.push(NotHeld::Free);
+            // How the last one ended is told in `locks.rs`; the model does not remember.
+            reasons.extend([
+                NotHeld::Free,
+                NotHeld::Never,
+                NotHeld::Released,
+                NotHeld::Expired,
+                NotHeld::Forced,
+            ]);
         }
         if !after.is_empty() || is_unnoticed {
             reasons.push(NotHeld::OtherFence);
@@ -536,6 +543,7 @@ impl Model {
             mode: model.mode,
             held_ms: self.now - hold.since,
             until: self.lease_end(hold),
+            session_until: at(self.sessions[&hold.owner].until),
             is_session_bound: hold.until.is_none(),
             count: hold.count,
             holders: model.holders.len() as u32,

@@ -474,7 +474,7 @@ fn a_reentrant_lock_counts_keeps_its_fence_and_is_free_at_zero() {
     }
     assert_not_held(
         engine.release(&mut a, key("k"), first.fence, at(2)),
-        NotHeld::Free,
+        NotHeld::Released,
     );
     let next = take(&engine, &mut b, "k", 10, at(2));
     assert!(next.fence > first.fence);

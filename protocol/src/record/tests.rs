@@ -62,6 +62,7 @@ fn declared_sizes_are_the_real_ones() {
         session_id: SessionId::new(u64::MAX),
         held_ms: u64::MAX,
         remaining_ms: u32::MAX,
+        ends_with_session: true,
         mode: Mode::Shared,
         is_session_bound: true,
         is_you: true,

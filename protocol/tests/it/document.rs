@@ -72,6 +72,7 @@ fn holder() -> Holder<'static> {
         session_id: SessionId::new(42),
         held_ms: 1_500,
         remaining_ms: 28_500,
+        ends_with_session: false,
         mode: Mode::Exclusive,
         is_session_bound: false,
         is_you: false,

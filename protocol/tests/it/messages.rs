@@ -129,6 +129,7 @@ impl Parts {
             session_id: SessionId::new(self.large[0]),
             held_ms: self.large[2],
             remaining_ms: self.small[0],
+            ends_with_session: self.session_bound,
             mode: self.mode(),
             is_session_bound: self.session_bound,
             is_you: self.yes,

@@ -15,6 +15,9 @@ use std::time::{Duration, SystemTime};
 /// leaves an event a system call; the queue holds far more than comes in meanwhile.
 const REST: Duration = Duration::from_millis(20);
 
+/// The same when nothing has come for a round: short enough for the queue to hold what a million locks a second leave behind.
+const IDLE_REST: Duration = Duration::from_millis(50);
+
 /// Written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -114,7 +117,11 @@ pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
         pen.flush();
         // After a full round there is likely more.
         if room_made < EVENTS_MAX && !is_last {
-            std::thread::park_timeout(if pen.is_failing { FAILURE_REST } else { REST });
+            std::thread::park_timeout(match room_made {
+                _ if pen.is_failing => FAILURE_REST,
+                0 => IDLE_REST,
+                _ => REST,
+            });
         }
     }
 }

@@ -244,9 +244,16 @@ fn reason_of(loss: Loss) -> &'static str {
     match loss {
         Loss::Forced => "an operator released it",
         Loss::Superseded => "after a restart of the server a newer holder claimed it",
-        Loss::Expired => "its time ran out before a renewal arrived",
-        Loss::SessionEnded => "the session ended on the server",
-        Loss::DeadlinePassed => "the server did not confirm it in time, or cannot be reached",
+        // The session's time follows --ttl, too: see `acquire`.
+        Loss::Expired => {
+            "its time ran out before a renewal arrived; a longer --ttl survives longer silence"
+        }
+        Loss::SessionEnded => {
+            "the session ended on the server; a longer --ttl makes its time longer, too"
+        }
+        Loss::DeadlinePassed | Loss::SessionDeadlinePassed => {
+            "the server did not confirm it in time, or cannot be reached; a longer --ttl survives longer silence"
+        }
         _ => "the server says that it is not ours",
     }
 }

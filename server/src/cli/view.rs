@@ -2,6 +2,7 @@
 //! what people see.
 
 use super::text::{Align, Table, escaped, pairs, plural, time};
+use fencepost::REMAINING_MAX;
 use protocol::Mode;
 use serde::Serialize;
 use std::time::Duration;
@@ -15,7 +16,10 @@ pub(super) struct Holder {
     pub(super) is_shared: bool,
     pub(super) is_session_bound: bool,
     pub(super) held_ms: u64,
-    pub(super) remaining_ms: u64,
+    /// `null`: it has no end.
+    pub(super) remaining_ms: Option<u64>,
+    /// What ends then is its session.
+    pub(super) ends_with_session: bool,
     #[serde(flatten)]
     pub(super) metadata: Metadata,
 }
@@ -39,7 +43,8 @@ pub(super) struct Session {
     pub(super) address: String,
     pub(super) age_ms: u64,
     pub(super) ttl_ms: u64,
-    pub(super) remaining_ms: u64,
+    /// `null`: it never ends by itself.
+    pub(super) remaining_ms: Option<u64>,
     pub(super) connection_count: u32,
     pub(super) lock_count: u32,
     pub(super) waiter_count: u32,
@@ -118,6 +123,18 @@ fn ms(time_ms: u64) -> String {
     time(Duration::from_millis(time_ms))
 }
 
+/// What is left of a life.
+fn left(remaining_ms: Option<u64>) -> String {
+    match remaining_ms {
+        None => "no end".to_owned(),
+        // Longer times do not fit the answer.
+        Some(remaining_ms) if remaining_ms >= whole_ms(REMAINING_MAX) => {
+            format!("over {}", ms(remaining_ms))
+        }
+        Some(remaining_ms) => ms(remaining_ms),
+    }
+}
+
 /// Something to look at where a client gave no name.
 fn name_or_dash(name: &str) -> String {
     match name {
@@ -135,7 +152,8 @@ impl From<fencepost::Holder> for Holder {
             is_shared: holder.mode == Mode::Shared,
             is_session_bound: holder.is_session_bound,
             held_ms: whole_ms(holder.held_for),
-            remaining_ms: whole_ms(holder.remaining),
+            remaining_ms: holder.remaining.map(whole_ms),
+            ends_with_session: holder.ends_with_session,
             metadata: Metadata::new(&holder.metadata),
         }
     }
@@ -145,12 +163,19 @@ impl Holder {
     /// In one sentence, for those who did not get the lock.
     pub(super) fn describe(&self) -> String {
         let mut text = format!(
-            "held by {} (session {}) under fence {} for {}, for {} more unless renewed",
+            "held by {} (session {}) under fence {} for {}, {}",
             name_or_dash(&self.client_name),
             self.session_id,
             self.fence,
             ms(self.held_ms),
-            ms(self.remaining_ms),
+            match (self.remaining_ms, self.ends_with_session) {
+                (None, _) => "without an end".to_owned(),
+                (_, false) => format!("for {} more unless renewed", left(self.remaining_ms)),
+                (_, true) => format!(
+                    "for {} more unless its session is kept alive",
+                    left(self.remaining_ms)
+                ),
+            },
         );
         if !self.metadata.metadata.is_empty() {
             text.push_str(&format!("; its note: {}", self.metadata.shown()));
@@ -159,9 +184,16 @@ impl Holder {
     }
 
     fn lease(&self) -> String {
-        match self.is_session_bound {
-            true => format!("{} left, with its session", ms(self.remaining_ms)),
-            false => format!("{} left", ms(self.remaining_ms)),
+        match (self.remaining_ms, self.ends_with_session) {
+            (None, _) => left(None),
+            (_, false) => format!("{} left", left(self.remaining_ms)),
+            (_, true) if self.is_session_bound => {
+                format!("{} left, with its session", left(self.remaining_ms))
+            }
+            (_, true) => format!(
+                "{} left: its session ends before its own lease",
+                left(self.remaining_ms)
+            ),
         }
     }
 }
@@ -231,7 +263,7 @@ impl Lock {
                 holder.session_id.to_string(),
                 holder.fence.to_string(),
                 ms(holder.held_ms),
-                ms(holder.remaining_ms),
+                left(holder.remaining_ms),
                 holder.metadata.shown(),
             ]);
         }
@@ -266,7 +298,7 @@ impl Lock {
                 cell(|holder| name_or_dash(&holder.client_name)) + &others,
                 cell(|holder| holder.fence.to_string()),
                 cell(|holder| ms(holder.held_ms)),
-                cell(|holder| ms(holder.remaining_ms)),
+                cell(|holder| left(holder.remaining_ms)),
                 lock.queue_length.to_string(),
                 first.map_or_else(String::new, |holder| holder.metadata.shown()),
             ]);
@@ -283,7 +315,7 @@ impl From<fencepost::SessionInfo> for Session {
             address: session.address,
             age_ms: whole_ms(session.age),
             ttl_ms: whole_ms(session.ttl),
-            remaining_ms: whole_ms(session.remaining),
+            remaining_ms: session.remaining.map(whole_ms),
             connection_count: session.connection_count,
             lock_count: session.lock_count,
             waiter_count: session.waiter_count,
@@ -312,7 +344,7 @@ impl Session {
                 name_or_dash(&session.address),
                 ms(session.age_ms),
                 ms(session.ttl_ms),
-                ms(session.remaining_ms),
+                left(session.remaining_ms),
                 session.connection_count.to_string(),
                 session.lock_count.to_string(),
                 session.waiter_count.to_string(),
@@ -334,7 +366,8 @@ mod tests {
             is_shared,
             is_session_bound: false,
             held_ms: 12_400,
-            remaining_ms: 200_000,
+            remaining_ms: Some(200_000),
+            ends_with_session: false,
             metadata: Metadata::new(b"invoice run"),
         }
     }
@@ -362,6 +395,33 @@ mod tests {
              lease     3m 20s left\n\
              note      invoice run\n"
         );
+    }
+
+    #[test]
+    fn the_end_that_is_shown_is_the_first_and_says_whose_it_is() {
+        let lease = |remaining_ms, ends_with_session, is_session_bound| {
+            let holder = Holder {
+                remaining_ms,
+                ends_with_session,
+                is_session_bound,
+                ..holder("a", false)
+            };
+            (holder.lease(), holder.describe())
+        };
+        let (short, long) = lease(Some(9_300), true, false);
+        assert_eq!(short, "9.3s left: its session ends before its own lease");
+        assert!(
+            long.contains("for 9.3s more unless its session is kept alive"),
+            "{long}"
+        );
+        let (short, _) = lease(Some(9_300), true, true);
+        assert_eq!(short, "9.3s left, with its session");
+        // SETNX of the Redis port: it was shown with 49d 17h, all that 32 bits can say.
+        let (short, long) = lease(None, false, false);
+        assert_eq!(short, "no end");
+        assert!(long.contains("for 12.4s, without an end"), "{long}");
+        let cut_ms = whole_ms(REMAINING_MAX);
+        assert_eq!(lease(Some(cut_ms), false, false).0, "over 49d 17h left");
     }
 
     #[test]

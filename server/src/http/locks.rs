@@ -59,7 +59,10 @@ struct LockHolder {
     /// More than 1 if it is held reentrantly.
     hold_count: u32,
     held_ms: u64,
-    remaining_ms: u64,
+    /// Unless it is renewed, and its session kept alive. `null`: it has no end.
+    remaining_ms: Option<u64>,
+    /// What ends then is its session.
+    ends_with_session: bool,
     metadata: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata_hex: Option<String>,
@@ -139,7 +142,8 @@ fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
         is_session_bound: holder.is_session_bound,
         hold_count: holder.count,
         held_ms: holder.held_ms,
-        remaining_ms: now.ms_until(holder.until),
+        remaining_ms: holder.end().map(|end| now.ms_until(end)),
+        ends_with_session: holder.ends_with_session(),
         metadata: metadata.into_owned(),
         metadata_hex,
     }

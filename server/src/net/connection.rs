@@ -282,10 +282,7 @@ async fn converse(
             core.hand_over();
             match result {
                 Ok(so_far) => {
-                    // Who asks for one thing at a time is waiting for it. Who sends many at once keeps us awake anyway.
-                    if (1..=STIRRING_MAX).contains(&so_far.requests) {
-                        core.stir();
-                    }
+                    core.note_served(so_far.requests);
                     unread.advance(so_far.bytes);
                     decided = so_far;
                 }

@@ -412,14 +412,9 @@ impl Batch {
             self.core.record_taken_away(key.as_bytes(), taken, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
-            let is_held = engine
-                .query(engine_key(key), now)
-                .is_some_and(|state| !state.holders.is_empty());
-            let why = if is_held {
-                NotHeld::OtherFence
-            } else {
-                NotHeld::Free
-            };
+            let why = engine_fence(fence).map_or(NotHeld::Never, |fence| {
+                engine.why_not_held(engine_key(key), fence)
+            });
             self.not_held(why, key, now).append(id, out);
         }
     }
@@ -429,7 +424,7 @@ impl Batch {
     fn not_held_yet(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
         match self.recovering(now) {
             // Held by somebody else may mean: shared, and the others were faster to claim it.
-            Some(recovering) if why != NotHeld::Expired => recovering,
+            Some(recovering) if !is_known_to_be_over(why) => recovering,
             _ => self.not_held(why, key, now),
         }
     }
@@ -453,9 +448,11 @@ impl Batch {
         now: Tick,
     ) -> Reply<'static> {
         let reason = match why {
-            // Given back, lost or never granted: nobody wrote down which.
             NotHeld::Free => NotHeldReason::UNSPECIFIED,
+            NotHeld::Never => NotHeldReason::NEVER,
             NotHeld::Expired | NotHeld::SessionEnded => NotHeldReason::EXPIRED,
+            NotHeld::Released => NotHeldReason::RELEASED,
+            NotHeld::Forced => NotHeldReason::FORCED,
             NotHeld::OtherOwner => NotHeldReason::OTHER_OWNER,
             NotHeld::OtherFence if self.holds(key, now) => NotHeldReason::OTHER_FENCE,
             NotHeld::OtherFence => NotHeldReason::OTHER_OWNER,
@@ -469,6 +466,11 @@ impl Batch {
         let state = self.core.shared.engine.query(engine_key(key), now);
         state.is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you))
     }
+}
+
+/// Whether the grant that was named has ended in this life of the server.
+fn is_known_to_be_over(why: NotHeld) -> bool {
+    matches!(why, NotHeld::Expired | NotHeld::Released | NotHeld::Forced)
 }
 
 pub(super) fn session_ended() -> Reply<'static> {

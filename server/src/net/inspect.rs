@@ -124,16 +124,19 @@ pub(crate) fn sessions(
     let entries: Vec<_> = page
         .iter()
         .zip(&addresses)
-        .map(|(session, address)| SessionEntry {
-            session_id: protocol::SessionId::new(session.public_id),
-            age_ms: session.opened.ms_until(now),
-            ttl_ms: session.ttl_ms,
-            remaining_ms: reply::remaining_ms(shared.engine.session_deadline(session.id), now),
-            connection_count: session.connections().len() as u32,
-            lock_count: session.held(),
-            waiter_count: session.waiting(),
-            client_name: ClientName::clipped(&session.client_name),
-            address: Address::clipped(address),
+        .map(|(session, address)| {
+            let deadline = shared.engine.session_deadline(session.id);
+            SessionEntry {
+                session_id: protocol::SessionId::new(session.public_id),
+                age_ms: session.opened.ms_until(now),
+                ttl_ms: session.ttl_ms,
+                remaining_ms: reply::left_ms((deadline < Tick::MAX).then_some(deadline), now),
+                connection_count: session.connections().len() as u32,
+                lock_count: session.held(),
+                waiter_count: session.waiting(),
+                client_name: ClientName::clipped(&session.client_name),
+                address: Address::clipped(address),
+            }
         })
         .collect();
     let next = (page.len() == limit)

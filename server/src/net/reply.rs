@@ -3,7 +3,9 @@
 use crate::registry::Session;
 use crate::shared::Shared;
 use engine::{Grant, Holder, KeyState, Limit, Mode, SessionId, Tick};
-use protocol::{BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, Reply};
+use protocol::{
+    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, NO_END_MS, Reply,
+};
 
 /// An error, its sentence clipped to what the wire allows.
 pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {
@@ -38,6 +40,11 @@ pub(crate) fn busy(limit: Limit) -> Reply<'static> {
 
 pub(crate) fn remaining_ms(until: Tick, now: Tick) -> u32 {
     u32::try_from(now.ms_until(until)).unwrap_or(u32::MAX)
+}
+
+/// As much as is left of a life that may have no end.
+pub(crate) fn left_ms(end: Option<Tick>, now: Tick) -> u32 {
+    end.map_or(NO_END_MS, |end| remaining_ms(end, now).min(NO_END_MS - 1))
 }
 
 /// Fences on the wire are never zero, and no grant has that one.
@@ -100,7 +107,8 @@ pub(crate) fn wire_holder<'a>(
         fence: wire_fence(holder.fence),
         session_id: protocol::SessionId::new(session.map_or(0, |session| session.public_id)),
         held_ms: holder.held_ms,
-        remaining_ms: remaining_ms(holder.until, now),
+        remaining_ms: left_ms(holder.end(), now),
+        ends_with_session: holder.ends_with_session(),
         mode: match holder.mode {
             Mode::Exclusive => protocol::Mode::Exclusive,
             Mode::Shared => protocol::Mode::Shared,

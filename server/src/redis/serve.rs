@@ -5,8 +5,8 @@ use super::listener::Stream;
 use super::talk::Talk;
 use crate::core::Core;
 use crate::net::connection::{
-    Connection, End, OUT_BYTES_HIGH, QUIET, READ_BYTES, READ_BYTES_MANY, STIRRING_MAX, Speech,
-    WriteHalf, finish, sleep_until, write_some,
+    Connection, End, OUT_BYTES_HIGH, QUIET, READ_BYTES, READ_BYTES_MANY, Speech, WriteHalf, finish,
+    sleep_until, write_some,
 };
 use crate::net::dispatch::Decided;
 use crate::registry::Outcomes;
@@ -92,9 +92,7 @@ async fn converse(
             core.end_turn();
             match result {
                 Ok(so_far) => {
-                    if (1..=STIRRING_MAX).contains(&so_far.requests) {
-                        core.stir();
-                    }
+                    core.note_served(so_far.requests);
                     unread.advance(so_far.bytes);
                     decided = so_far;
                 }

@@ -138,7 +138,8 @@ fn one_lock_shows_its_holder_and_its_queue() {
             "holders": [{
                 "fence": fence, "session_id": session_id, "client_name": "worker-7",
                 "is_shared": false, "is_session_bound": true, "hold_count": 2,
-                "held_ms": null, "remaining_ms": null, "metadata": "host=a pid=7",
+                "held_ms": null, "remaining_ms": null, "ends_with_session": true,
+                "metadata": "host=a pid=7",
             }],
         });
         assert_eq!(lock, expected);

@@ -166,8 +166,12 @@ fn a_lease_that_is_over_cannot_be_renewed_even_if_nobody_took_it() {
         lost("orders/42", fence, LostReason::EXPIRED),
         "the holder is told"
     );
-    zombie.ask(&renew("orders/42", fence, LONG_MS), not_held);
-    zombie.ask(&release("orders/42", fence), not_held);
+    for request in [
+        renew("orders/42", fence, LONG_MS),
+        release("orders/42", fence),
+    ] {
+        assert_eq!(zombie.ask(&request, not_held), NotHeldReason::EXPIRED);
+    }
     let next = zombie.acquire("orders/42", LONG_MS);
     let reason = zombie.ask(&renew("orders/42", fence, LONG_MS), not_held);
     assert_eq!(
@@ -177,11 +181,34 @@ fn a_lease_that_is_over_cannot_be_renewed_even_if_nobody_took_it() {
     );
     assert!(zombie.release("orders/42", next));
     let reason = zombie.ask(&release("orders/42", next), not_held);
+    assert_eq!(reason, NotHeldReason::RELEASED);
+    let reason = zombie.ask(&release("orders/42", fence), not_held);
     assert_eq!(
         reason,
         NotHeldReason::UNSPECIFIED,
         "the server does not claim to know what it does not"
     );
+    let reason = zombie.ask(&release("orders/42", next + 1), not_held);
+    assert_eq!(reason, NotHeldReason::NEVER);
+}
+
+#[test]
+fn the_end_of_a_lock_is_that_of_its_session_if_that_is_earlier() {
+    let server = start();
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", 20_000));
+    let mut other = Peer::connect(server.local_addr(), "other");
+    holder.acquire("long", 3_600_000);
+    holder.acquire("short", 10_000);
+    for (key, ends_with_session, longest_ms) in [("long", true, 20_000), ("short", false, 10_000)] {
+        other.ask(&acquire(key, LONG_MS, 0), |reply| match reply {
+            Reply::Refused(contention) => {
+                let seen = contention.holder.expect("long settled");
+                assert_eq!(seen.ends_with_session, ends_with_session, "{key}");
+                assert!(seen.remaining_ms <= longest_ms, "{key}: {seen:?}");
+            }
+            other => panic!("not refused but {other:?}"),
+        });
+    }
 }
 
 #[test]
@@ -315,9 +342,11 @@ fn an_operator_takes_a_lock_away_and_its_holder_and_the_next_in_line_are_told() 
     assert_eq!(holder.push(), lost("k", fence, LostReason::FORCED));
     let next = waiting.reply(id, granted);
     assert!(next > fence);
-    operator.ask(&force_release("k", fence), not_held);
+    let reason = operator.ask(&force_release("k", fence), not_held);
+    assert_eq!(reason, NotHeldReason::FORCED);
     assert!(operator.is_held_under("k", next));
-    holder.ask(&renew("k", fence, LONG_MS), not_held);
+    let reason = holder.ask(&renew("k", fence, LONG_MS), not_held);
+    assert_eq!(reason, NotHeldReason::FORCED);
     let reason = operator.ask(&force_release("nobody's", fence), not_held);
     assert_eq!(reason, NotHeldReason::UNSPECIFIED);
 }

@@ -1,9 +1,10 @@
 //! The Redis port beside the native one: the same locks, the same durability, the same limits. What it says to Redis clients
 //! command by command is tested in `tests/redis`, against Redis itself.
 
-use crate::common::{LONG_MS, Peer, start_with, until};
+use crate::common::{LONG_MS, Peer, acquire, start_with, until};
 use crate::durable::wreck;
 use crate::http::{free_port, get};
+use protocol::{NO_END_MS, Reply};
 use server::Server;
 use server::config::{Config, Durability};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -230,6 +231,38 @@ fn locks_live_no_longer_than_the_settings_allow() {
     }
     assert_eq!(redis.say("PERSIST long"), "1");
     assert!(redis.number("PTTL long") > 0);
+}
+
+/// It was shown with 49 days left, which is all that 32 bits can say, and with 8.7 years over HTTP.
+#[test]
+fn a_lock_without_an_end_is_shown_without_one() {
+    let server = start(|config| config.http = Some(free_port()));
+    let mut redis = Redis::connect(&server);
+    assert_eq!(redis.say("SETNX endless token"), "1");
+    assert_eq!(redis.say("SET for-long token NX PX 5000000000"), "OK");
+    let holder = |key| get(&server, &format!("/locks/{key}")).json()["holders"][0].clone();
+    let endless = holder("endless");
+    assert!(endless["remaining_ms"].is_null(), "{endless}");
+    assert_eq!(endless["ends_with_session"], false);
+    let left_ms = holder("for-long")["remaining_ms"].as_u64().unwrap();
+    assert!(
+        (4_900_000_000..=5_000_000_000).contains(&left_ms),
+        "{left_ms}"
+    );
+
+    let mut peer = Peer::connect(server.local_addr(), "peer");
+    for (key, left_ms) in [("endless", NO_END_MS), ("for-long", NO_END_MS - 1)] {
+        peer.ask(&acquire(key, LONG_MS, 0), |reply| match reply {
+            Reply::Refused(contention) => {
+                let seen = contention.holder.expect("long settled");
+                assert_eq!(
+                    (seen.remaining_ms, seen.ends_with_session),
+                    (left_ms, false)
+                );
+            }
+            other => panic!("not refused but {other:?}"),
+        });
+    }
 }
 
 #[test]
