@@ -43,10 +43,17 @@ pub(crate) struct Client {
 /// Between `MULTI` and `EXEC`.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    pub(crate) commands: Vec<Vec<Box<[u8]>>>,
+    pub(crate) commands: Vec<Queued>,
     pub(crate) bytes: usize,
     /// One of them could not be queued: nothing will be done.
     pub(crate) is_broken: bool,
+}
+
+/// A command that `EXEC` will carry out.
+pub(crate) struct Queued {
+    pub(crate) command: &'static Command,
+    /// Its name among them.
+    pub(crate) args: Vec<Box<[u8]>>,
 }
 
 /// What a watched key was like: differs after every change.

@@ -31,13 +31,16 @@ pub(crate) use pubsub::write_message;
 pub(crate) use transactions::stamp;
 
 use super::client::Client;
-use super::name::Name;
+use super::name::{DATABASES, Name};
+use super::plan::{Foreseen, Names, Naming, Target};
+use super::port::Sha;
 use super::refusal::Refusal;
+use super::script::Script;
 use super::section::Section;
 use crate::net::connection::Connection;
 use hashbrown::HashMap;
 use protocol::resp::{Writer, parse_integer};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -50,6 +53,8 @@ pub(crate) struct Call<'c, 'a> {
     pub(crate) args: &'c [&'c [u8]],
     /// Its keys, in the order in which they stand there.
     pub(crate) names: &'c [Name<'c>],
+    /// The script that it calls, if it calls one that is known.
+    pub(crate) script: Option<(Sha, Script)>,
     /// Not inside a transaction.
     pub(crate) may_block: bool,
 }
@@ -75,6 +80,14 @@ enum Keys {
     AllButLast,
     /// Behind their number; the script may want more.
     Script,
+    /// All signal lists of the database, which it looks through.
+    Lists,
+    /// The same, for the first page of `SCAN`.
+    FirstPage,
+    /// The same, and it ends them.
+    ListsEnded,
+    /// The same in all databases.
+    AllListsEnded,
 }
 
 /// When a command may be sent.
@@ -89,8 +102,6 @@ pub(crate) enum When {
     /// Before anything else, and at once.
     Always,
 }
-
-type Names<'a> = SmallVec<[Name<'a>; 2]>;
 
 impl Command {
     pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
@@ -108,28 +119,55 @@ impl Command {
         }
     }
 
-    /// The keys of a call whose number of arguments is right.
-    pub(crate) fn names<'a>(
+    /// What a call works with whose number of arguments is right.
+    #[inline]
+    pub(crate) fn target<'a>(
         &self,
         args: &[&'a [u8]],
-        section: &Scope<'_>,
-    ) -> Result<Names<'a>, Refusal> {
+        naming: &mut Naming<'_, '_>,
+    ) -> Result<Target<'a>, Refusal> {
+        let db = naming.db;
         let keys = match self.keys {
-            Keys::None => return Ok(Names::new()),
-            Keys::First => return Ok(smallvec![Name::new(section.db, args[1])?]),
+            Keys::None => return Ok(Target::default()),
+            Keys::First => {
+                let names: Names<'a> = smallvec![naming.keyspace.name(db, args[1])?];
+                return Ok(names.into());
+            }
             Keys::All => &args[1..],
             Keys::AllButLast => &args[1..args.len() - 1],
-            Keys::Script => return scripts::names(args, section),
+            Keys::Script => return scripts::target(args, naming),
+            Keys::Lists | Keys::ListsEnded => return listing::target(naming, db..=db),
+            Keys::AllListsEnded => return listing::target(naming, 0..=DATABASES - 1),
+            Keys::FirstPage => return listing::first_page_target(args, naming),
         };
-        keys.iter().map(|key| Name::new(section.db, key)).collect()
+        let names = keys.iter().map(|key| naming.keyspace.name(db, key));
+        Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
+    }
+
+    /// Whether it only looks through the keys that were found for it. They are not locked: the look may take long.
+    pub(crate) fn is_listing(&self) -> bool {
+        matches!(self.keys, Keys::Lists | Keys::FirstPage)
     }
 }
 
-/// What there is to know before a section is opened.
-pub(crate) struct Scope<'s> {
-    pub(crate) core: &'s crate::core::Core,
-    pub(crate) port: &'s super::port::Port,
-    pub(crate) db: u8,
+/// What a command of a transaction will change for those behind it. Returns the database in which they begin.
+pub(crate) fn foresee(
+    command: &Command,
+    args: &[&[u8]],
+    target: &Target<'_>,
+    db: u8,
+    foreseen: &mut Foreseen<'_>,
+) -> u8 {
+    match command.name {
+        "select" => return connection::database(args).unwrap_or(db),
+        "eval" | "eval_ro" => target
+            .script
+            .into_iter()
+            .for_each(|script| foreseen.load(script)),
+        "script" => scripts::foresee(args, foreseen),
+        _ => {}
+    }
+    db
 }
 
 /// No command has a longer name.
@@ -230,11 +268,11 @@ commands! {
     "config"        -2 None       Usual     server::config;
     "role"           1 None       Usual     server::role;
     "time"           1 None       Usual     server::time;
-    "dbsize"         1 None       Usual     listing::dbsize;
-    "flushdb"       -1 None       Usual     server::flushdb;
-    "flushall"      -1 None       Usual     server::flushall;
-    "keys"           2 None       Usual     listing::keys;
-    "scan"          -2 None       Usual     listing::scan;
+    "dbsize"         1 Lists      Usual     listing::dbsize;
+    "flushdb"       -1 ListsEnded Usual     server::flushdb;
+    "flushall"      -1 AllListsEnded Usual  server::flushall;
+    "keys"           2 Lists      Usual     listing::keys;
+    "scan"          -2 FirstPage  Usual     listing::scan;
     "cluster"       -2 None       Usual     server::cluster;
 }
 

@@ -7,7 +7,7 @@
 //! | file            | what                                                                                |
 //! |-----------------|-------------------------------------------------------------------------------------|
 //! | `listener.rs`   | accepting, TCP and Unix; `serve.rs`: one connection: read, decide, write, block      |
-//! | `talk.rs`       | from a command to whoever carries it out; transactions                              |
+//! | `talk.rs`       | from a command to whoever carries it out; `plan.rs`: keys named before, transactions |
 //! | `command.rs`    | the table of commands; `command/`: what each of them does                           |
 //! | `section.rs`    | one command at its keys: all that asks the engine for locks; `section/`: its terms  |
 //! | `content.rs`    | what is kept for a key; `name.rs`: keys of sixteen databases                        |
@@ -24,6 +24,7 @@ mod far;
 mod glob;
 mod listener;
 mod name;
+mod plan;
 mod port;
 mod refusal;
 mod script;

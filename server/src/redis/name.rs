@@ -2,7 +2,7 @@
 //! number in front.
 
 use super::refusal::Refusal;
-use engine::{KEY_BYTES_MAX, Key};
+use engine::Key;
 use std::borrow::Cow;
 
 /// How many databases there are.
@@ -13,35 +13,55 @@ const ESCAPE: u8 = 0;
 
 /// A key of one database, as the engine knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Name<'a>(Cow<'a, [u8]>);
+pub(crate) struct Name<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// The number of the stripe that guards it. Found when the key is named, so that a section can compare two numbers
+    /// instead of hashing the key once more.
+    stripe: usize,
+}
 
 impl<'a> Name<'a> {
-    /// The name of `key` in database `db`. Refused if it is empty or too long.
-    pub(crate) fn new(db: u8, key: &'a [u8]) -> Result<Self, Refusal> {
+    /// The name of `key` in database `db`, guarded by the stripe that `stripe_of` says. Refused if it is empty or too long.
+    pub(crate) fn new(
+        db: u8,
+        key: &'a [u8],
+        stripe_of: impl FnOnce(Key<'_>) -> usize,
+    ) -> Result<Self, Refusal> {
         let is_plain = db == 0 && key.first() != Some(&ESCAPE);
-        let name = if is_plain {
+        let bytes = if is_plain {
             Cow::Borrowed(key)
         } else {
             Cow::Owned([&[ESCAPE, db], key].concat())
         };
-        if key.is_empty() || name.len() > KEY_BYTES_MAX {
-            return Err(Refusal::KeyLength(key.len()));
+        match Key::new(&bytes) {
+            Ok(engine_key) if !key.is_empty() => {
+                let stripe = stripe_of(engine_key);
+                Ok(Name { bytes, stripe })
+            }
+            _ => Err(Refusal::KeyLength(key.len())),
         }
-        Ok(Name(name))
+    }
+
+    /// Which stripe guards it.
+    pub(crate) fn stripe(&self) -> usize {
+        self.stripe
     }
 
     /// As the engine knows it.
     pub(crate) fn key(&self) -> Key<'_> {
-        Key::new(&self.0).expect("its length was checked")
+        Key::new(&self.bytes).expect("its length was checked")
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// A copy that outlives the command.
     pub(crate) fn into_owned(self) -> Name<'static> {
-        Name(Cow::Owned(self.0.into_owned()))
+        Name {
+            bytes: Cow::Owned(self.bytes.into_owned()),
+            stripe: self.stripe,
+        }
     }
 }
 
@@ -64,6 +84,11 @@ pub(crate) fn prefix(db: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::KEY_BYTES_MAX;
+
+    fn name(db: u8, key: &[u8]) -> Result<Name<'_>, Refusal> {
+        Name::new(db, key, |_| 0)
+    }
 
     #[test]
     fn databases_are_kept_apart_and_names_are_taken_apart_again() {
@@ -71,7 +96,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for db in 0..DATABASES {
             for key in keys {
-                let name = Name::new(db, key).unwrap();
+                let name = name(db, key).unwrap();
                 assert_eq!(split(name.bytes()), (db, key));
                 assert!(name.bytes().starts_with(&prefix(db)));
                 assert!(seen.insert(name.bytes().to_vec()), "{db} {key:?}");
@@ -81,14 +106,14 @@ mod tests {
 
     #[test]
     fn keys_of_database_zero_are_those_of_native_clients() {
-        assert_eq!(Name::new(0, b"orders/42").unwrap().bytes(), b"orders/42");
+        assert_eq!(name(0, b"orders/42").unwrap().bytes(), b"orders/42");
     }
 
     #[test]
     fn keys_that_are_empty_or_too_long_are_refused() {
-        assert!(Name::new(0, b"").is_err());
-        assert!(Name::new(0, &[b'k'; KEY_BYTES_MAX]).is_ok());
-        assert!(Name::new(0, &[b'k'; KEY_BYTES_MAX + 1]).is_err());
-        assert!(Name::new(1, &[b'k'; KEY_BYTES_MAX - 1]).is_err());
+        assert!(name(0, b"").is_err());
+        assert!(name(0, &[b'k'; KEY_BYTES_MAX]).is_ok());
+        assert!(name(0, &[b'k'; KEY_BYTES_MAX + 1]).is_err());
+        assert!(name(1, &[b'k'; KEY_BYTES_MAX - 1]).is_err());
     }
 }

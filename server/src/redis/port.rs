@@ -2,9 +2,8 @@
 
 use super::channels::Channels;
 use super::script::{self, Script};
-use super::signals::Signals;
+use super::section::Stripes;
 use crate::registry::Session;
-use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ const LOADED_MAX: usize = 10_000;
 /// The Redis port, as all cores share it.
 pub(crate) struct Port {
     pub(crate) session: Arc<Session>,
-    stripes: Box<[CachePadded<Mutex<Signals>>]>,
+    pub(crate) stripes: Stripes,
     pub(crate) channels: Channels,
     scripts: RwLock<Loaded>,
     clients: Mutex<BTreeMap<u64, Arc<Card>>>,
@@ -51,7 +50,7 @@ impl Port {
     pub(crate) fn new(session: Arc<Session>, shard_count: usize) -> Self {
         Port {
             session,
-            stripes: (0..shard_count).map(|_| CachePadded::default()).collect(),
+            stripes: Stripes::new(shard_count),
             channels: Channels::default(),
             scripts: RwLock::new(Loaded {
                 has_published: true,
@@ -60,14 +59,6 @@ impl Port {
             clients: Mutex::default(),
             last_client: AtomicU64::new(0),
         }
-    }
-
-    pub(crate) fn stripe(&self, number: usize) -> &Mutex<Signals> {
-        &self.stripes[number]
-    }
-
-    pub(crate) fn stripes(&self) -> impl Iterator<Item = &Mutex<Signals>> {
-        self.stripes.iter().map(|stripe| &**stripe)
     }
 
     // ---- scripts

@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     AtCeiling,
     /// The server stops.
     Stopping,
+    /// The command came to a key that it had not named before it began. No command should; if one does, it is refused.
+    NotNamed,
     /// The command ends or takes somebody's lock without showing that it is the owner's.
     Strict,
     /// Anything else, whole.
@@ -101,6 +103,9 @@ impl fmt::Display for Refusal {
                 "TRYAGAIN fences are being written ahead to the disk; try again at once",
             ),
             Refusal::Stopping => f.write_str("ERR the server is shutting down"),
+            Refusal::NotNamed => f.write_str(
+                "ERR a mistake of the server: this key was not named before the command began",
+            ),
             Refusal::Strict => write!(
                 f,
                 "NOPERM this would end or take a lock without showing that it is the caller's, which redis_strict forbids. See {MANUAL}"

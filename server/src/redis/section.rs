@@ -2,13 +2,15 @@
 //! and act afterwards, as Redis's own do. Whether a lock is free, held or lost is for the engine to say: native clients and
 //! the wheel are not kept out, and everything that depends on what was seen names the fence under which it was seen.
 //!
-//! Sections are stripes of mutexes, one for each shard of the engine, taken in order. That makes commands and scripts with
-//! several keys all or nothing.
+//! Sections are stripes of mutexes, one for each shard of the engine, taken in order (`section/keyspace.rs`). That makes
+//! commands and scripts with several keys all or nothing. Nothing inside a section locks a stripe.
 
+mod keyspace;
 mod look;
 mod outcome;
 mod terms;
 
+pub(crate) use keyspace::{Keyspace, Stripes};
 pub(crate) use look::{Entry, Held};
 
 use super::content::Content;
@@ -54,51 +56,26 @@ impl Drop for Section<'_> {
 }
 
 impl<'a> Section<'a> {
-    /// Waits for the keys, which is as long as somebody else's command takes.
-    pub(crate) fn open(
-        core: &'a Core,
-        port: &'a Port,
-        seat: &'a mut Seat,
-        names: &[Name<'_>],
-        now: Tick,
-    ) -> Self {
-        let number = |name: &Name<'_>| core.shared.engine.shard_of(name.key());
-        let lock = |number| (number, port.stripe(number).lock());
-        let stripes = match names {
-            [name] => SmallVec::from_iter([lock(number(name))]),
-            names => {
-                let mut numbers: SmallVec<[usize; 4]> = names.iter().map(number).collect();
-                numbers.sort_unstable();
-                numbers.dedup();
-                numbers.into_iter().map(lock).collect()
-            }
-        };
-        Section {
-            now,
-            core,
-            port,
-            seat,
-            stripes,
-        }
-    }
-
     pub(crate) fn core(&self) -> &'a Core {
         self.core
     }
 
-    /// The signal lists among which this one stands. Its name is one of those the section was opened for.
-    pub(crate) fn signals(&mut self, name: &Name<'_>) -> &mut Signals {
-        let place = match self.stripes.len() {
-            1 => 0,
-            _ => {
-                let number = self.core.shared.engine.shard_of(name.key());
-                let place = self
-                    .stripes
-                    .binary_search_by_key(&number, |(number, _)| *number);
-                place.expect("a command names all its keys before it begins")
-            }
+    /// The name of a key in a database, for what the engine alone is asked about.
+    pub(crate) fn name<'n>(&self, db: u8, key: &'n [u8]) -> Result<Name<'n>, Refusal> {
+        Name::new(db, key, |key| self.core.shared.engine.shard_of(key))
+    }
+
+    /// The signal lists among which this one stands. Refused for a key that the section was not opened for: its stripe is
+    /// not ours to look into.
+    pub(crate) fn signals(&mut self, name: &Name<'_>) -> Result<&mut Signals, Refusal> {
+        let number = name.stripe();
+        let place = match &self.stripes[..] {
+            [(first, _)] if *first == number => 0,
+            stripes => stripes
+                .binary_search_by_key(&number, |(number, _)| *number)
+                .map_err(|_| Refusal::NotNamed)?,
         };
-        &mut self.stripes[place].1
+        Ok(&mut self.stripes[place].1)
     }
 
     // ---- changing
@@ -122,7 +99,7 @@ impl<'a> Section<'a> {
         expiry: Expiry,
     ) -> Result<Option<Grant>, Refusal> {
         let now = self.now;
-        if self.signals(name).exists(name.bytes(), now) {
+        if self.signals(name)?.exists(name.bytes(), now) {
             return Ok(None);
         }
         let span = self.begin(content, expiry)?;
@@ -133,7 +110,7 @@ impl<'a> Section<'a> {
         };
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
         let grant = self.granted(&request, outcome)?;
-        self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+        self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry)?;
         Ok(grant)
     }
 
@@ -169,7 +146,7 @@ impl<'a> Section<'a> {
         let span = self.begin(content, expiry)?;
         let mut buffer = Vec::new();
         let request = exclusive(name, span, content.encode(&mut buffer));
-        self.signals(name).remove(name.bytes(), now);
+        self.signals(name)?.remove(name.bytes(), now);
         for _ in 0..FRESH_TRIES {
             let engine = &self.core.shared.engine;
             match engine.take_over(self.seat, &request, from, now) {
@@ -178,7 +155,7 @@ impl<'a> Section<'a> {
                 Some(outcome) => {
                     let grant = self.granted(&request, outcome)?;
                     self.core.record_superseded(name.bytes());
-                    self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry);
+                    self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry)?;
                     return Ok(grant);
                 }
             }
@@ -193,7 +170,7 @@ impl<'a> Section<'a> {
         content: &Content<'_>,
         expiry: Expiry,
     ) -> Result<(), Refusal> {
-        if self.is_locked(name) {
+        if self.is_locked(name)? {
             self.force()?;
         }
         self.put(name, content, expiry, None).map(|_| ())
@@ -254,7 +231,7 @@ impl<'a> Section<'a> {
                 let session = &self.port.session;
                 self.core
                     .record_renewal(session, name.bytes(), fence, until, self.now);
-                self.keep_end(name, Some(fence), expiry);
+                self.keep_end(name, Some(fence), expiry)?;
                 Ok(Some(until))
             }
             Renewal::NotHeld(_) => {
@@ -268,7 +245,7 @@ impl<'a> Section<'a> {
     /// Sets when whatever is there ends. A lock of a native client's is its own affair: `false`, as for what is not there.
     pub(crate) fn expire(&mut self, name: &Name<'_>, expiry: Expiry) -> Result<bool, Refusal> {
         let now = self.now;
-        match self.look(name) {
+        match self.look(name)? {
             Entry::Absent | Entry::Foreign(_) => Ok(false),
             Entry::Text(held) | Entry::Hash(held) => self.renew(name, &held, expiry),
             Entry::List | Entry::Set => {
@@ -277,7 +254,7 @@ impl<'a> Section<'a> {
                     Expiry::Ms(ms) => now.plus_ms(ms),
                 };
                 let far_end = self.far_end(expiry);
-                let signals = self.signals(name);
+                let signals = self.signals(name)?;
                 Ok(signals.expire(name.bytes(), until, far_end, now))
             }
         }
@@ -328,7 +305,7 @@ impl<'a> Section<'a> {
     /// Ends whatever is there, without asking whose it is. `false`: nothing is.
     pub(crate) fn remove(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
         let now = self.now;
-        if self.signals(name).remove(name.bytes(), now) {
+        if self.signals(name)?.remove(name.bytes(), now) {
             return Ok(true);
         }
         let state = self.core.shared.engine.query(name.key(), now);
@@ -370,12 +347,12 @@ impl<'a> Section<'a> {
 
     /// Leaves elements in a list, and has the first look who waits for them.
     pub(crate) fn push(&mut self, name: &Name<'_>, elements: &[&[u8]]) -> Result<usize, Refusal> {
-        if !matches!(self.look(name), Entry::Absent | Entry::List) {
+        if !matches!(self.look(name)?, Entry::Absent | Entry::List) {
             return Err(Refusal::WrongType);
         }
         let now = self.now;
-        let length = self.signals(name).push(name.bytes(), elements, now)?;
-        self.wake_first(name);
+        let length = self.signals(name)?.push(name.bytes(), elements, now)?;
+        self.wake_first(name)?;
         Ok(length)
     }
 
@@ -385,26 +362,28 @@ impl<'a> Section<'a> {
         name: &Name<'_>,
         members: &[&[u8]],
     ) -> Result<usize, Refusal> {
-        if !matches!(self.look(name), Entry::Absent | Entry::Set) {
+        if !matches!(self.look(name)?, Entry::Absent | Entry::Set) {
             return Err(Refusal::WrongType);
         }
         let now = self.now;
-        self.signals(name).add_members(name.bytes(), members, now)
+        self.signals(name)?.add_members(name.bytes(), members, now)
     }
 
     /// Has the first in line look whether there is something for it.
-    pub(crate) fn wake_first(&mut self, name: &Name<'_>) {
-        if let Some(connection) = self.signals(name).first_waiting(name.bytes()) {
+    pub(crate) fn wake_first(&mut self, name: &Name<'_>) -> Result<(), Refusal> {
+        if let Some(connection) = self.signals(name)?.first_waiting(name.bytes()) {
             let host = self.core.shared.engine.host();
             host.post(connection).send(Mail::ListReady { connection });
         }
+        Ok(())
     }
 
     // ---- the small print
 
     /// Whether somebody holds a lock at this key.
-    fn is_locked(&mut self, name: &Name<'_>) -> bool {
-        !matches!(self.look(name), Entry::Absent | Entry::List | Entry::Set)
+    fn is_locked(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
+        let entry = self.look(name)?;
+        Ok(!matches!(entry, Entry::Absent | Entry::List | Entry::Set))
     }
 }
 

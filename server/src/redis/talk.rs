@@ -2,28 +2,26 @@
 //! Transactions are queued and executed here, because they are about commands and not about keys.
 
 use super::client::{
-    Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Transaction,
+    Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Queued, Transaction,
 };
-use super::command::{self, Call, Command, Scope, When};
+use super::command::{self, Call, Command, When};
 use super::name::Name;
+use super::plan::{Args, Naming, Plan};
 use super::port::{Card, Port};
 use super::refusal::Refusal;
-use super::section::Section;
+use super::section::{Keyspace, Section};
 use crate::core::Core;
 use crate::net::connection::Connection;
 use crate::net::dispatch::Decided;
 use bytes::BytesMut;
 use engine::{Key, Seat, Tick};
 use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments};
-use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Less than this is one command or two.
 const WARM_BYTES_MIN: usize = 128;
-
-type Args<'a> = SmallVec<[&'a [u8]; 8]>;
 
 /// One client's conversation.
 pub(crate) struct Talk {
@@ -177,7 +175,7 @@ impl Talk {
     /// Calls `act` with the lists that this client waits for, if it waits for any.
     fn with_lists<T: Default>(
         &self,
-        act: impl FnOnce(&mut Section<'_>, &[Name<'static>]) -> T,
+        act: impl FnOnce(&mut Section<'_>, &[Name<'static>]) -> Result<T, Refusal>,
     ) -> T {
         let Some(Blocked::Lists { names, .. }) = &self.client.blocked else {
             return T::default();
@@ -186,8 +184,9 @@ impl Talk {
         let port = shared.redis.get().expect("it has a client");
         let mut seat = self.connection.seat.borrow_mut();
         let now = shared.clock.now();
-        let mut section = Section::open(&self.core, port, &mut seat, names, now);
-        act(&mut section, names)
+        let mut keyspace = Keyspace::new(&self.core, port, &mut seat, now);
+        // The section is opened for these very names, so none of them is refused.
+        act(&mut keyspace.open(names), names).unwrap_or_default()
     }
 }
 
@@ -246,7 +245,7 @@ impl Stage<'_> {
                 return self.execute(transaction, client, seat, out);
             }
             Some(mut transaction) if !is_immediate => {
-                let queued = enqueue(&mut transaction, args);
+                let queued = enqueue(&mut transaction, command, args);
                 transaction.is_broken |= queued.is_err();
                 client.transaction = Some(transaction);
                 queued?;
@@ -255,30 +254,33 @@ impl Stage<'_> {
             }
             transaction => client.transaction = transaction,
         }
-        let scope = self.scope(client);
-        let names = command.names(args, &scope)?;
-        let mut section = Section::open(self.core, self.port, seat, &names, self.now);
+        let mut keyspace = Keyspace::new(self.core, self.port, seat, self.now);
+        let mut naming = Naming {
+            keyspace: &mut keyspace,
+            db: client.db,
+            foreseen: None,
+        };
+        let target = command.target(args, &mut naming)?;
+        let locked = if command.is_listing() {
+            &[][..]
+        } else {
+            &target.names
+        };
+        let mut section = keyspace.open(locked);
         let mut writer = Writer::new(out, client.version);
         let mut call = Call {
             section: &mut section,
             client,
             connection: self.connection,
             args,
-            names: &names,
+            names: &target.names,
+            script: target.script,
             may_block: true,
         };
         (command.run)(&mut call, &mut writer)
     }
 
-    fn scope(&self, client: &Client) -> Scope<'_> {
-        Scope {
-            core: self.core,
-            port: self.port,
-            db: client.db,
-        }
-    }
-
-    /// `EXEC`: all commands in one section, unless a watched key has changed.
+    /// `EXEC`: all commands in one section, unless a watched key has changed. All keys are named before it is opened.
     fn execute(
         &self,
         transaction: Transaction,
@@ -292,53 +294,32 @@ impl Stage<'_> {
                 "EXECABORT Transaction discarded because of previous errors.",
             ));
         }
-        let commands: Vec<Args<'_>> = transaction
-            .commands
-            .iter()
-            .map(|args| args.iter().map(|argument| &**argument).collect())
-            .collect();
-        let mut all: Vec<Name<'_>> = watched.iter().map(|(name, _)| name.clone()).collect();
-        // A command in front may change the database of those behind.
-        let mut db = client.db;
-        for args in &commands {
-            let scope = Scope {
-                db,
-                ..self.scope(client)
-            };
-            let command = Command::find(args[0]).expect("it was checked when it was queued");
-            if let Ok(names) = command.names(args, &scope) {
-                all.extend(names);
-            }
-            if command.name == "select" {
-                let number = protocol::resp::parse_integer(args[1]);
-                db = number
-                    .and_then(|number| u8::try_from(number).ok())
-                    .unwrap_or(db);
+        let mut keyspace = Keyspace::new(self.core, self.port, seat, self.now);
+        let mut plan = Plan::new(&transaction, client.db, &mut keyspace);
+        plan.names
+            .extend(watched.iter().map(|(name, _)| name.clone()));
+        let mut section = keyspace.open(&plan.names);
+        for (name, stamp) in &watched {
+            if command::stamp(&mut section, name)? != *stamp {
+                Writer::new(out, client.version).null_array();
+                return Ok(());
             }
         }
-        let mut section = Section::open(self.core, self.port, seat, &all, self.now);
-        let has_changed =
-            |(name, stamp): &(Name<'_>, _)| command::stamp(&mut section, name) != *stamp;
-        if watched.iter().any(has_changed) {
-            Writer::new(out, client.version).null_array();
-            return Ok(());
-        }
-        Writer::new(out, client.version).array(commands.len());
-        for args in &commands {
+        Writer::new(out, client.version).array(plan.commands.len());
+        for planned in plan.commands {
             let start = out.len();
-            let command = Command::find(args[0]).expect("it was checked when it was queued");
-            let names = command.names(args, &self.scope(client));
-            let answer = names.and_then(|names| {
+            let answer = planned.target.and_then(|target| {
                 let version = client.version;
                 let mut call = Call {
                     section: &mut section,
                     client: &mut *client,
                     connection: self.connection,
-                    args,
-                    names: &names,
+                    args: &planned.args,
+                    names: &target.names,
+                    script: target.script,
                     may_block: false,
                 };
-                (command.run)(&mut call, &mut Writer::new(out, version))
+                (planned.command.run)(&mut call, &mut Writer::new(out, version))
             });
             if let Err(refusal) = answer {
                 out.truncate(start);
@@ -376,7 +357,11 @@ fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
     Ok(command)
 }
 
-fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal> {
+fn enqueue(
+    transaction: &mut Transaction,
+    command: &'static Command,
+    args: &[&[u8]],
+) -> Result<(), Refusal> {
     let sizes = args
         .iter()
         .map(|argument| argument.len() + QUEUED_ARGUMENT_BYTES);
@@ -387,7 +372,7 @@ fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal>
         )));
     }
     transaction.bytes += bytes;
-    let args = args.iter().map(|argument| (*argument).into());
-    transaction.commands.push(args.collect());
+    let args = args.iter().map(|argument| (*argument).into()).collect();
+    transaction.commands.push(Queued { command, args });
     Ok(())
 }

@@ -72,6 +72,75 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..80)
 }
 
+/// Commands that a transaction takes, several transactions' worth: those whose keys depend on what stands in front of them more
+/// often than chance would have it.
+pub(crate) fn transactions() -> impl Strategy<Value = Vec<Vec<Command>>> {
+    let all = || {
+        prop_oneof![
+            4 => set(),
+            4 => strings(),
+            2 => expiry(),
+            3 => lists(),
+            2 => connection(),
+            2 => loading(),
+            1 => flushing(),
+            2 => scripts::calls(Numbers::Good)
+                .prop_filter("it leaves what ends by itself", |call| !call.is_brief())
+                .prop_map(|call| call.as_command()),
+            2 => of([named("EVALSHA"), named(RESET_ALL), named("0")]),
+        ]
+        .prop_filter("it looks at all keys", |command| {
+            command[0] != Arg::text("FLUSHDB")
+        })
+    };
+    vec(vec(all(), 1..12), 1..5)
+}
+
+/// Resets all locks that there are: it looks for its keys by itself.
+const RESET_ALL: &str = "b121d3548d693116c3851b63befe947e49f28c7c";
+
+/// Scripts that no library has published in this spelling, so that they have to be loaded, and their SHA-1.
+const LOADED: [(&str, &str); 2] = [
+    (
+        "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end -- anew",
+        "4ae524e5e43e2a7627b4ad962bacbda6257b2701",
+    ),
+    (
+        "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end -- anew",
+        "673bf51f0d7a26b19d7851b0ab9e520e17beaec1",
+    ),
+];
+
+/// A script is loaded, or called whether it is loaded or not.
+fn loading() -> BoxedStrategy<Command> {
+    let texts = LOADED.map(|(text, _)| text);
+    let shas = LOADED.map(|(_, sha)| sha);
+    prop_oneof![
+        1 => of([named("SCRIPT"), named("LOAD"), word(&texts)]),
+        1 => of([named("SCRIPT"), named("EXISTS"), word(&shas)]),
+        3 => of([
+            named("EVALSHA"),
+            word(&shas),
+            named("1"),
+            key().boxed(),
+            value().boxed(),
+            select(TTLS[..4].to_vec())
+                .prop_map(|ttl| Arg::text(&(ttl * 1_000).to_string()))
+                .boxed(),
+        ]),
+    ]
+    .boxed()
+}
+
+/// All scripts are forgotten.
+fn flushing() -> BoxedStrategy<Command> {
+    of([
+        named("SCRIPT"),
+        named("FLUSH"),
+        word(&["SYNC", "ASYNC", "NOW"]),
+    ])
+}
+
 // ---- arguments
 
 fn key() -> impl Strategy<Value = Arg> + Clone {
@@ -158,8 +227,9 @@ fn command() -> impl Strategy<Value = Command> {
         10 => expiry(),
         6 => lists(),
         2 => connection(),
-        2 => transactions(),
+        3 => begin_or_end(),
         2 => listing(),
+        2 => loading(),
         1 => unknown(),
     ];
     (sane, any::<prop::sample::Index>(), 0..20_u8).prop_map(|(mut command, at, fate)| {
@@ -316,7 +386,7 @@ fn connection() -> BoxedStrategy<Command> {
     prop_oneof![
         of([
             named("SELECT"),
-            word(&["0", "1", "15", "16", "-1", "x", ""])
+            word(&["0", "1", "15", "16", "99", "255", "256", "-1", "x", ""])
         ]),
         of([named("PING")]),
         of([named("PING"), value().boxed()]),
@@ -327,7 +397,7 @@ fn connection() -> BoxedStrategy<Command> {
     .boxed()
 }
 
-fn transactions() -> BoxedStrategy<Command> {
+fn begin_or_end() -> BoxedStrategy<Command> {
     prop_oneof![
         3 => of([named("MULTI")]),
         4 => of([named("EXEC")]),

@@ -14,3 +14,4 @@ mod published;
 mod reply;
 mod scripts;
 mod servers;
+mod transactions;

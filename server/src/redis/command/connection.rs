@@ -161,11 +161,16 @@ pub(super) fn echo(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 }
 
 pub(super) fn select(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    let number = integer(call.args[1])?;
-    let db = u8::try_from(number).ok().filter(|db| *db < DATABASES);
-    call.client.db = db.ok_or_else(|| Refusal::text("ERR DB index is out of range"))?;
+    call.client.db = database(call.args)?;
     out.simple("OK");
     Ok(())
+}
+
+/// The database that a `SELECT` goes to. A plan and the command itself ask here, so that they agree.
+pub(super) fn database(args: &[&[u8]]) -> Result<u8, Refusal> {
+    let number = integer(args[1])?;
+    let db = u8::try_from(number).ok().filter(|db| *db < DATABASES);
+    db.ok_or_else(|| Refusal::text("ERR DB index is out of range"))
 }
 
 pub(super) fn client(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {

@@ -61,12 +61,12 @@ pub(crate) fn time_of(text: &[u8], unit: Unit, command: &'static str) -> Result<
 }
 
 pub(super) fn pttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    out.integer(call.section.pttl(call.name()));
+    out.integer(call.section.pttl(call.name())?);
     Ok(())
 }
 
 pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    out.integer(match call.section.pttl(call.name()) {
+    out.integer(match call.section.pttl(call.name())? {
         left_ms @ 0.. => left_ms.saturating_add(500) / 1_000,
         none => none,
     });
@@ -74,7 +74,7 @@ pub(super) fn ttl(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
 }
 
 pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    out.integer(match call.section.pttl(call.name()) {
+    out.integer(match call.section.pttl(call.name())? {
         left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64 + 500) / 1_000,
         none => none,
     });
@@ -82,7 +82,7 @@ pub(super) fn expiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Resul
 }
 
 pub(super) fn pexpiretime(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    out.integer(match call.section.pttl(call.name()) {
+    out.integer(match call.section.pttl(call.name())? {
         left_ms @ 0.. => left_ms.saturating_add(unix_now_ms() as i64),
         none => none,
     });
@@ -165,7 +165,7 @@ fn set_expiry(
     let conditions = Conditions::parse(&call.args[3..])?;
     let ms = time_of(call.args[2], unit, command)?;
     let name = call.name();
-    let left_ms = call.section.pttl(name);
+    let left_ms = call.section.pttl(name)?;
     let is_set = if left_ms == -2 || !conditions.allow(left_ms, ms) {
         false
     } else if ms <= 0 {
@@ -179,9 +179,9 @@ fn set_expiry(
 
 pub(super) fn persist(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let name = call.name();
-    let has_end = match call.section.look(name) {
+    let has_end = match call.section.look(name)? {
         Entry::Text(held) | Entry::Hash(held) => held.until != Tick::NEVER,
-        Entry::List | Entry::Set => call.section.pttl(name) >= 0,
+        Entry::List | Entry::Set => call.section.pttl(name)? >= 0,
         Entry::Absent | Entry::Foreign(_) => false,
     };
     let is_set = has_end && call.section.expire(name, Expiry::Never)?;

@@ -4,10 +4,12 @@
 use super::locks::write_state;
 use super::{Call, integer, is};
 use crate::redis::glob;
-use crate::redis::name;
+use crate::redis::name::{self, Name};
+use crate::redis::plan::{Names, Naming, Target};
 use crate::redis::refusal::Refusal;
 use engine::{Cursor, Fence, KeyState, Page};
 use protocol::resp::{Writer, parse_integer};
+use std::ops::RangeInclusive;
 
 /// Up to so many keys, `KEYS` and `FLUSHDB` look at all of them at once.
 const KEYS_AT_ONCE_MAX: u64 = 1 << 20;
@@ -48,39 +50,51 @@ pub(super) fn for_each_lock(
     Ok(())
 }
 
-/// The names of all signal lists of a database. Only for commands without keys: it looks into every stripe in turn.
-fn lists(call: &Call<'_, '_>, db: u8) -> Vec<Box<[u8]>> {
-    let now = call.section.now;
-    let mut names: Vec<Box<[u8]>> = Vec::new();
-    for stripe in call.section.port.stripes() {
-        let signals = stripe.lock();
-        let found = signals
-            .names(now)
-            .filter(|found| name::split(found).0 == db);
-        names.extend(found.map(Box::<[u8]>::from));
+/// What commands work with that look at all keys: the signal lists of these databases. Not in a transaction, whose keys are
+/// named before its first command has made any.
+pub(super) fn target<'a>(
+    naming: &mut Naming<'_, '_>,
+    dbs: RangeInclusive<u8>,
+) -> Result<Target<'a>, Refusal> {
+    if naming.foreseen.is_some() {
+        return Err(Refusal::text(
+            "ERR this command looks at all keys, and is not allowed in a transaction",
+        ));
     }
-    names
+    let keyspace = &mut *naming.keyspace;
+    let lists = keyspace.lists(|list| dbs.contains(&name::split(list).0));
+    let names = lists.iter().map(|list| -> Result<Name<'a>, Refusal> {
+        let (db, key) = name::split(list);
+        Ok(keyspace.name(db, key)?.into_owned())
+    });
+    Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
+}
+
+/// What `SCAN` works with: lists are few, and come with the first page. In a transaction they do not.
+pub(super) fn first_page_target<'a>(
+    args: &[&'a [u8]],
+    naming: &mut Naming<'_, '_>,
+) -> Result<Target<'a>, Refusal> {
+    let is_first = cursor(args[1]).is_ok_and(|cursor| cursor == Cursor::default());
+    match is_first && naming.foreseen.is_none() {
+        true => target(naming, naming.db..=naming.db),
+        false => Ok(Target::default()),
+    }
+}
+
+/// The signal lists that were found before the command began.
+fn lists<'c>(call: &Call<'c, '_>) -> impl Iterator<Item = Box<[u8]>> + use<'c> {
+    call.names.iter().map(|name| Box::from(name.bytes()))
 }
 
 /// All keys of a database, as it knows them.
 fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
-    let mut keys = lists(call, db);
+    let mut keys: Vec<Box<[u8]>> = lists(call).collect();
     for_each_lock(call, db, |found, _| keys.push(found.into()))?;
     Ok(keys)
 }
 
-/// In a transaction the stripes of other commands may be ours already, and looking into all would be waiting for ourselves.
-fn refuse_in_transaction(call: &Call<'_, '_>) -> Result<(), Refusal> {
-    match call.may_block {
-        true => Ok(()),
-        false => Err(Refusal::text(
-            "ERR this command looks at all keys, and is not allowed in a transaction",
-        )),
-    }
-}
-
 pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    refuse_in_transaction(call)?;
     glob::check(call.args[1])?;
     let mut keys = all(call, call.client.db)?;
     keys.retain(|found| glob::matches(call.args[1], name::split(found).1));
@@ -92,7 +106,6 @@ pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 }
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    refuse_in_transaction(call)?;
     let size = match all(call, call.client.db) {
         Ok(keys) => keys.len() as u64,
         // Too many to be counted in one go: what this port holds in all databases.
@@ -104,7 +117,6 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
 
 /// Ends all locks of this port's, and all lists, in these databases. Those of native clients stay.
 pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> Result<(), Refusal> {
-    refuse_in_transaction(call)?;
     let ours = Some(call.section.port.session.id);
     let mut found: Vec<(Box<[u8]>, Vec<Fence>)> = Vec::new();
     for db in dbs {
@@ -115,20 +127,18 @@ pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> R
                 found.push((key.into(), fences));
             }
         })?;
-        for list in lists(call, db) {
-            let (db, key) = name::split(&list);
-            let list_name = name::Name::new(db, key)?;
-            let number = call.section.core().shared.engine.shard_of(list_name.key());
-            let mut signals = call.section.port.stripe(number).lock();
-            signals.remove(list_name.bytes(), call.section.now);
-        }
+    }
+    let now = call.section.now;
+    for list in call.names {
+        call.section.signals(list)?.remove(list.bytes(), now);
     }
     if !found.is_empty() {
         call.section.force()?;
     }
     for (key, fences) in found {
         let (db, key) = name::split(&key);
-        call.section.take_away(&name::Name::new(db, key)?, &fences);
+        let name = call.section.name(db, key)?;
+        call.section.take_away(&name, &fences);
     }
     Ok(())
 }
@@ -169,9 +179,8 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
             keys.push(found.clone());
         }
     }
-    // Lists are few, and come with the first page.
-    if cursor == Cursor::default() && call.may_block && kind.is_none_or(|kind| is(kind, "list")) {
-        keys.extend(lists(call, db));
+    if kind.is_none_or(|kind| is(kind, "list")) {
+        keys.extend(lists(call));
     }
     keys.retain(|found| glob::matches(pattern, name::split(found).1));
     out.array(2);

@@ -31,9 +31,9 @@ pub(super) fn sadd(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 
 pub(super) fn llen(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let (name, now) = (call.name(), call.section.now);
-    let length = match call.section.look(name) {
+    let length = match call.section.look(name)? {
         Entry::Absent => 0,
-        Entry::List => call.section.signals(name).len(name.bytes(), now),
+        Entry::List => call.section.signals(name)?.len(name.bytes(), now),
         Entry::Text(_) | Entry::Hash(_) | Entry::Set | Entry::Foreign(_) => {
             return Err(Refusal::WrongType);
         }
@@ -50,15 +50,15 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         )));
     }
     for name in call.names {
-        if !matches!(call.section.look(name), Entry::Absent | Entry::List) {
+        if !matches!(call.section.look(name)?, Entry::Absent | Entry::List) {
             return Err(Refusal::WrongType);
         }
         let is_behind = {
-            let signals = call.section.signals(name);
+            let signals = call.section.signals(name)?;
             signals.is_behind(name.bytes(), call.connection.id)
         };
         // Inside a transaction there is no line to stand in.
-        if (!is_behind || !call.may_block) && pop(call.section, name, out) {
+        if (!is_behind || !call.may_block) && pop(call.section, name, out)? {
             return Ok(());
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         return Ok(());
     }
     for name in call.names {
-        let signals = call.section.signals(name);
+        let signals = call.section.signals(name)?;
         signals.wait(name.bytes(), call.connection.id);
     }
     call.client.blocked = Some(Blocked::Lists {
@@ -95,15 +95,15 @@ fn timeout(text: &[u8]) -> Result<Option<Duration>, Refusal> {
 }
 
 /// Takes the first element of a list and writes what `BLPOP` answers. `false`: there is none.
-fn pop(section: &mut Section<'_>, name: &Name<'_>, out: &mut Writer<'_>) -> bool {
+fn pop(section: &mut Section<'_>, name: &Name<'_>, out: &mut Writer<'_>) -> Result<bool, Refusal> {
     let now = section.now;
-    let Some(element) = section.signals(name).pop(name.bytes(), now) else {
-        return false;
+    let Some(element) = section.signals(name)?.pop(name.bytes(), now) else {
+        return Ok(false);
     };
     out.array(2);
     out.bulk(name::split(name.bytes()).1);
     out.bulk(&element);
-    true
+    Ok(true)
 }
 
 /// Something was left in one of the lists that a connection waits for: takes it, if it is the connection's turn. `true`: it was
@@ -113,16 +113,15 @@ pub(crate) fn retry_pop(
     names: &[Name<'static>],
     connection: ConnectionId,
     out: &mut Writer<'_>,
-) -> bool {
-    let turn = names.iter().find(|name| {
-        let is_behind = section.signals(name).is_behind(name.bytes(), connection);
-        !is_behind && pop(section, name, out)
-    });
-    let is_answered = turn.is_some();
-    if is_answered {
-        give_up_waiting(section, names, connection);
+) -> Result<bool, Refusal> {
+    for name in names {
+        let is_behind = section.signals(name)?.is_behind(name.bytes(), connection);
+        if !is_behind && pop(section, name, out)? {
+            give_up_waiting(section, names, connection)?;
+            return Ok(true);
+        }
     }
-    is_answered
+    Ok(false)
 }
 
 /// Leaves all lines. What is there now is for those behind.
@@ -130,12 +129,13 @@ pub(crate) fn give_up_waiting(
     section: &mut Section<'_>,
     names: &[Name<'static>],
     connection: ConnectionId,
-) {
+) -> Result<(), Refusal> {
     let now = section.now;
     for name in names {
-        section.signals(name).leave(name.bytes(), connection);
-        if section.signals(name).exists(name.bytes(), now) {
-            section.wake_first(name);
+        section.signals(name)?.leave(name.bytes(), connection);
+        if section.signals(name)?.exists(name.bytes(), now) {
+            section.wake_first(name)?;
         }
     }
+    Ok(())
 }

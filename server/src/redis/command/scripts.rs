@@ -1,8 +1,8 @@
 //! Scripts, which are recognised and not interpreted: see `redis/script`.
 
-use super::{Call, Names, Scope, is, unknown_subcommand, wrong_arity};
-use crate::redis::name::Name;
-use crate::redis::port::{Port, Sha};
+use super::{Call, is, unknown_subcommand, wrong_arity};
+use crate::redis::plan::{Foreseen, Names, Naming, Target};
+use crate::redis::port::Sha;
 use crate::redis::refusal::Refusal;
 use crate::redis::script::{self, Script, ScriptCall};
 use protocol::resp::{Writer, parse_integer};
@@ -14,10 +14,16 @@ fn names_by_sha(args: &[&[u8]]) -> bool {
 }
 
 /// The script that a call names.
-fn find(args: &[&[u8]], port: &Port) -> Option<Script> {
+fn find(args: &[&[u8]], naming: &Naming<'_, '_>) -> Option<(Sha, Script)> {
     match names_by_sha(args) {
-        true => parse_sha(args[1]).and_then(|sha| port.script(&sha)),
-        false => script::recognise_text(args[1]).1,
+        true => {
+            let sha = parse_sha(args[1])?;
+            Some((sha, naming.script(&sha)?))
+        }
+        false => {
+            let (sha, script) = script::recognise_text(args[1]);
+            Some((sha, script?))
+        }
     }
 }
 
@@ -50,22 +56,53 @@ fn key_count(args: &[&[u8]]) -> Result<usize, Refusal> {
     Ok(count)
 }
 
-/// The keys of a script: those it is given, and those it will look for by itself.
-pub(super) fn names<'a>(args: &[&'a [u8]], scope: &Scope<'_>) -> Result<Names<'a>, Refusal> {
+/// The script, and its keys: those it is given, and those it will look for by itself.
+pub(super) fn target<'a>(
+    args: &[&'a [u8]],
+    naming: &mut Naming<'_, '_>,
+) -> Result<Target<'a>, Refusal> {
     // What cannot be a SHA-1 names no script, however its keys are counted.
     if names_by_sha(args) && parse_sha(args[1]).is_none() {
-        return Ok(Names::new());
+        return Ok(Target::default());
     }
     let (keys, values) = args[3..].split_at(key_count(args)?);
-    let Some(script) = find(args, scope.port) else {
+    let Some((sha, script)) = find(args, naming) else {
         // It will be refused, whatever its keys.
-        return Ok(Names::new());
+        return Ok(Target::default());
     };
-    let db = script::database(script, scope.db, values);
-    let names = keys.iter().map(|key| Name::new(db, key));
+    let db = script::database(script, naming.db, values);
+    let names = keys.iter().map(|key| naming.keyspace.name(db, key));
     let mut names = names.collect::<Result<Names<'a>, Refusal>>()?;
-    names.extend(script::more_names(script, scope.core, scope.port, db)?);
-    Ok(names)
+    names.extend(script::more_names(script, naming, db)?);
+    let script = Some((sha, script));
+    Ok(Target { names, script })
+}
+
+/// What a `SCRIPT` command will change of what is loaded.
+pub(super) fn foresee(args: &[&[u8]], foreseen: &mut Foreseen<'_>) {
+    match *args {
+        [_, subcommand, text] if is(subcommand, "LOAD") => {
+            let (sha, script) = script::recognise_text(text);
+            script
+                .into_iter()
+                .for_each(|script| foreseen.load((sha, script)));
+        }
+        [_, subcommand, ref mode @ ..] if is(subcommand, "FLUSH") && check_mode(mode).is_ok() => {
+            foreseen.flush_scripts();
+        }
+        _ => {}
+    }
+}
+
+/// How `SCRIPT FLUSH` may be told to do it.
+fn check_mode(mode: &[&[u8]]) -> Result<(), Refusal> {
+    match *mode {
+        [] => Ok(()),
+        [mode] if is(mode, "SYNC") || is(mode, "ASYNC") => Ok(()),
+        _ => Err(Refusal::text(
+            "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
+        )),
+    }
 }
 
 pub(super) fn eval(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -89,8 +126,12 @@ fn eval_with(
     only_reads: bool,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let (sha, script) = script::recognise_text(call.args[1]);
-    let script = script.ok_or_else(|| unknown_script(call, &sha))?;
+    let Some((sha, script)) = call.script else {
+        return Err(unknown_script(
+            call,
+            &script::recognise_text(call.args[1]).0,
+        ));
+    };
     call.section.port.load(sha, script);
     run(call, script, only_reads, out)
 }
@@ -100,9 +141,7 @@ fn evalsha_with(
     only_reads: bool,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let port = call.section.port;
-    let script = parse_sha(call.args[1]).and_then(|sha| port.script(&sha));
-    let script = script.ok_or_else(|| Refusal::text(NO_SCRIPT))?;
+    let (_, script) = call.script.ok_or_else(|| Refusal::text(NO_SCRIPT))?;
     run(call, script, only_reads, out)
 }
 
@@ -118,7 +157,6 @@ fn run(
         ));
     }
     let count = key_count(call.args)?;
-    // Its keys were looked for before it was loaded, by somebody else and a moment ago.
     let (keys, more_keys) = call
         .names
         .split_at_checked(count)
@@ -161,15 +199,7 @@ pub(super) fn script(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
             out.integer(i64::from(known));
         }
     } else if is(subcommand, "FLUSH") {
-        match call.args[2..] {
-            [] => {}
-            [mode] if is(mode, "SYNC") || is(mode, "ASYNC") => {}
-            _ => {
-                return Err(Refusal::text(
-                    "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
-                ));
-            }
-        }
+        check_mode(&call.args[2..])?;
         port.flush_scripts();
         out.simple("OK");
     } else {

@@ -113,14 +113,14 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
         }
         return Ok(());
     }
-    let entry = call.section.look(name);
+    let entry = call.section.look(name)?;
     let old = match (options.wants_old, &entry) {
         (true, Entry::Hash(_) | Entry::List | Entry::Set) => return Err(Refusal::WrongType),
         (true, _) => call.section.value(name)?,
         (false, _) => None,
     };
     let expiry = match options.time {
-        Time::Keep => kept(call),
+        Time::Keep => kept(call)?,
         _ => expiry,
     };
     let is_set = match (options.condition, entry) {
@@ -190,9 +190,9 @@ fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
 }
 
 /// What is left of the time of what is there.
-fn kept(call: &mut Call<'_, '_>) -> Expiry {
-    match call.section.pttl(call.name()) {
+fn kept(call: &mut Call<'_, '_>) -> Result<Expiry, Refusal> {
+    Ok(match call.section.pttl(call.name())? {
         left_ms @ 0.. => Expiry::Ms(left_ms.max(1) as u64),
         _ => Expiry::Never,
-    }
+    })
 }

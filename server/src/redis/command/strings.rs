@@ -59,9 +59,11 @@ pub(super) fn mget(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 }
 
 pub(super) fn exists(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    let names = call.names.iter();
-    let count = names.filter(|name| call.section.exists(name)).count();
-    out.integer(count as i64);
+    let mut count = 0;
+    for name in call.names {
+        count += i64::from(call.section.exists(name)?);
+    }
+    out.integer(count);
     Ok(())
 }
 
@@ -81,7 +83,7 @@ pub(super) fn delex(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         [condition, value] if is(condition, "IFEQ") => delete_if_equal(call, value, out),
         [condition, value] if is(condition, "IFNE") => {
             let name = call.name();
-            let differs = match call.section.look(name) {
+            let differs = match call.section.look(name)? {
                 Entry::Absent => false,
                 Entry::Text(held) => *held.value != *value,
                 Entry::Foreign(_) => true,
@@ -115,7 +117,7 @@ fn delete_if_equal(
 }
 
 pub(super) fn type_of(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    out.simple(match call.section.look(call.name()) {
+    out.simple(match call.section.look(call.name())? {
         Entry::Absent => "none",
         Entry::Text(_) | Entry::Foreign(_) => "string",
         Entry::Hash(_) => "hash",

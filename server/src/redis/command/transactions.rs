@@ -47,7 +47,7 @@ pub(super) fn watch(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
             .iter()
             .all(|(watched, _)| watched != name)
         {
-            let stamp = stamp(call.section, name);
+            let stamp = stamp(call.section, name)?;
             call.client.watched.push((name.clone().into_owned(), stamp));
         }
     }
@@ -62,12 +62,12 @@ pub(super) fn unwatch(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
 }
 
 /// What a key is like now.
-pub(crate) fn stamp(section: &mut Section<'_>, name: &Name<'_>) -> Stamp {
+pub(crate) fn stamp(section: &mut Section<'_>, name: &Name<'_>) -> Result<Stamp, Refusal> {
     let now = section.now;
-    let list_change = section.signals(name).change(name.bytes(), now);
+    let list_change = section.signals(name)?.change(name.bytes(), now);
     let state = section.core().shared.engine.query(name.key(), now);
     let holder = state.as_ref().and_then(|state| state.holders.first());
-    match holder {
+    Ok(match holder {
         Some(holder) => Stamp {
             fence: holder.fence.get(),
             until: holder.until,
@@ -78,5 +78,5 @@ pub(crate) fn stamp(section: &mut Section<'_>, name: &Name<'_>) -> Stamp {
             list_change,
             ..Stamp::default()
         },
-    }
+    })
 }

@@ -78,13 +78,13 @@ fn add(
 }
 
 fn new_for_seconds(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
-    let is_free = !section.exists(call.key(1)?);
+    let is_free = !section.exists(call.key(1)?)?;
     Ok(is_free && add(section, call, || call.setex_seconds(2))?)
 }
 
 fn new_or_endless(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
     call.arg(1)?;
-    if section.exists(call.key(1)?) {
+    if section.exists(call.key(1)?)? {
         return Ok(false);
     }
     if call.arg_is(2, b"") {
@@ -102,7 +102,7 @@ fn new_or_own(
     call: &ScriptCall<'_>,
     may_be_new: bool,
 ) -> Result<bool, Refusal> {
-    if may_be_new && !section.exists(call.key(1)?) {
+    if may_be_new && !section.exists(call.key(1)?)? {
         return add(section, call, || call.set_ms(2));
     }
     set_again(section, call)
@@ -112,7 +112,7 @@ fn new_or_renew(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool
     let name = call.key(1)?;
     match call.own(section, name, 1)? {
         Some(held) => set_end(section, name, &held, call.pexpire_ms(2)?),
-        None => Ok(!section.exists(name) && add(section, call, || call.set_ms(2))?),
+        None => Ok(!section.exists(name)? && add(section, call, || call.set_ms(2))?),
     }
 }
 
@@ -132,7 +132,7 @@ fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Resul
         return Ok(true);
     }
     let prefix = Prefix::of(call)?;
-    match section.look(name) {
+    match section.look(name)? {
         Entry::Text(held) if prefix.is_shared(&held.value, value) => {
             set_value(section, name, &held, value, expiry)
         }

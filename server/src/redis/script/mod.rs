@@ -35,10 +35,9 @@ pub(crate) use redisson::fenced_token;
 pub(crate) use table::{recognise_sha, recognise_text};
 
 use super::name::Name;
-use super::port::Port;
+use super::plan::Naming;
 use super::refusal::Refusal;
 use super::section::Section;
-use crate::core::Core;
 use claimed::Claimed;
 use owned::Owned;
 use protocol::resp::Writer;
@@ -84,12 +83,11 @@ pub(crate) fn database(script: Script, db: u8, args: &[&[u8]]) -> u8 {
 /// The keys that a script looks for by itself, beside those it is given.
 pub(crate) fn more_names(
     script: Script,
-    core: &Core,
-    port: &Port,
+    naming: &mut Naming<'_, '_>,
     db: u8,
 ) -> Result<Vec<Name<'static>>, Refusal> {
     match script {
-        Script::Signalled(Signalled::ResetAll) => signalled::all_names(core, port, db),
+        Script::Signalled(Signalled::ResetAll) => signalled::all_names(naming, db),
         _ => Ok(Vec::new()),
     }
 }

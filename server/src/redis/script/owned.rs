@@ -75,11 +75,11 @@ pub(super) fn run(
     match script {
         Owned::Delete => write_one(delete(section, call)?, out),
         Owned::DeleteTrue => write_bool(delete(section, call)?, out),
-        Owned::DeleteOrAbsent => match section.exists(call.key(1)?) {
+        Owned::DeleteOrAbsent => match section.exists(call.key(1)?)? {
             true => write_one(delete(section, call)?, out),
             false => out.integer(-1),
         },
-        Owned::DeleteOrError => match section.exists(call.key(1)?) {
+        Owned::DeleteOrError => match section.exists(call.key(1)?)? {
             true if delete(section, call)? => out.integer(1),
             true => out.error(ERROR),
             false => out.simple("OK"),
@@ -123,7 +123,7 @@ pub(super) fn run(
                 Some(value) => out.bulk(&value),
                 None => out.null(),
             }
-            out.integer(section.pttl(name));
+            out.integer(section.pttl(name)?);
         }
     }
     Ok(())
@@ -155,7 +155,7 @@ fn delete_and_tell<'a>(
 
 fn remove_and_tell(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
     let name = call.key(1)?;
-    if !section.exists(name) {
+    if !section.exists(name)? {
         return Ok(false);
     }
     let channel = call.arg(1)?;
@@ -200,7 +200,7 @@ fn expire_limited(
             let field = format!("attempt to perform arithmetic on field '?' (a {kind} value)");
             lua_error(&field)
         })?;
-        integer_of(section.pttl(name) as f64 + more_ms)?
+        integer_of(section.pttl(name)? as f64 + more_ms)?
     } else {
         call.pexpire_ms(2)?
     };
@@ -235,5 +235,5 @@ pub(super) fn set_again(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Res
 fn time_left(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<Option<i64>, Refusal> {
     let name = call.key(1)?;
     let held = call.own(section, name, 1)?;
-    Ok(held.map(|_| section.pttl(name)))
+    held.map(|_| section.pttl(name)).transpose()
 }

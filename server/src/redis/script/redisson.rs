@@ -103,7 +103,7 @@ pub(super) fn run(
 }
 
 fn holding(section: &mut Section<'_>, name: &Name<'_>, field: &[u8]) -> Result<Holding, Refusal> {
-    match section.look(name) {
+    match section.look(name)? {
         Entry::Absent => Ok(Holding::Nobody),
         Entry::Hash(held) if *held.value == *field => Ok(Holding::Caller(held)),
         Entry::Hash(_) | Entry::Foreign(_) => Ok(Holding::Other),
@@ -123,7 +123,7 @@ fn lock(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<Result<Fence
         if let Some(fence) = fence {
             return Ok(Ok(fence));
         }
-        let left_ms = section.pttl(name);
+        let left_ms = section.pttl(name)?;
         if left_ms != -2 {
             return Ok(Err(left_ms));
         }
@@ -172,7 +172,7 @@ fn unlock(
         return Ok(());
     }
     let name = call.key(1)?;
-    if version == Unlocking::OrAbsent && !section.exists(name) {
+    if version == Unlocking::OrAbsent && !section.exists(name)? {
         let message = message(call, None)?;
         section.publish(message.channel, message.payload);
         out.integer(1);
@@ -221,7 +221,7 @@ fn force(
     version: Publishing,
 ) -> Result<bool, Refusal> {
     let name = call.key(1)?;
-    if !section.exists(name) {
+    if !section.exists(name)? {
         return Ok(false);
     }
     let message = match version {
@@ -294,7 +294,7 @@ pub(crate) fn fenced_token(section: &Section<'_>, name: &Name<'_>) -> Option<u64
         .strip_prefix(b"{")
         .and_then(|lock| lock.strip_suffix(b"}"));
     let fence_of = |lock: &[u8]| {
-        let lock = Name::new(db, lock).ok()?;
+        let lock = section.name(db, lock).ok()?;
         let state = section
             .core()
             .shared

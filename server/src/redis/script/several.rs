@@ -106,7 +106,7 @@ pub(super) fn run(
                 Several::Refresh => refresh(section, call)?,
                 Several::Free => free(section, call)?,
                 _ => {
-                    out.integer(time_left(section, call));
+                    out.integer(time_left(section, call)?);
                     return Ok(());
                 }
             };
@@ -139,7 +139,7 @@ fn acquire(
     call: &ScriptCall<'_>,
     arguments: Arguments,
 ) -> Result<bool, Refusal> {
-    if call.keys.is_empty() || call.keys.iter().any(|name| section.exists(name)) {
+    if call.keys.is_empty() || section.any_exists(call.keys)? {
         return Ok(false);
     }
     let value = call.arg(arguments.token())?;
@@ -214,11 +214,11 @@ fn release(
 
 fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusal> {
     let value = call.arg(1)?;
-    let are_free = !call.keys.iter().any(|name| section.exists(name));
+    let are_free = !section.any_exists(call.keys)?;
     if !are_free {
         let prefix = Prefix::of(call)?;
         for name in call.keys {
-            let is_own = match section.look(name) {
+            let is_own = match section.look(name)? {
                 Entry::Text(held) => prefix.is_shared(&held.value, value),
                 Entry::Absent => prefix.is_shared(b"", value),
                 Entry::Foreign(_) => false,
@@ -233,7 +233,7 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
     let Ok(ms @ 1..) = u64::try_from(ms) else {
         // Taken, and over.
         for name in call.keys {
-            if let Entry::Text(held) = section.look(name) {
+            if let Entry::Text(held) = section.look(name)? {
                 section.end(name, &held);
             }
         }
@@ -256,8 +256,9 @@ fn set_all(
     let mut granted = Vec::new();
     for name in distinct(call) {
         let done = match section.look(name) {
-            Entry::Text(held) => set_value(section, name, &held, value, expiry),
-            _ => section
+            Err(refusal) => Err(refusal),
+            Ok(Entry::Text(held)) => set_value(section, name, &held, value, expiry),
+            Ok(_) => section
                 .add(name, &Content::Text(value), expiry)
                 .map(|grant| {
                     granted.extend(grant.map(|grant| (name, grant)));
@@ -299,7 +300,13 @@ fn free(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refusa
     Ok(true)
 }
 
-fn time_left(section: &mut Section<'_>, call: &ScriptCall<'_>) -> i64 {
-    let left_ms = call.keys.iter().map(|name| section.pttl(name));
-    left_ms.filter(|left_ms| *left_ms > 0).min().unwrap_or(0)
+fn time_left(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Refusal> {
+    let mut least_ms = None;
+    for name in call.keys {
+        let left_ms = section.pttl(name)?;
+        if left_ms > 0 && least_ms.is_none_or(|least_ms| left_ms < least_ms) {
+            least_ms = Some(left_ms);
+        }
+    }
+    Ok(least_ms.unwrap_or(0))
 }

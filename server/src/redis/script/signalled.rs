@@ -2,9 +2,8 @@
 //! and one of those who wait takes it and tries again.
 
 use super::call::{ScriptCall, pexpire_ms, seconds, set_end};
-use crate::core::Core;
 use crate::redis::name::{self, Name};
-use crate::redis::port::Port;
+use crate::redis::plan::Naming;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Section};
 use engine::Cursor;
@@ -131,7 +130,7 @@ fn release_and_add(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
         return Ok(false);
     };
     let signal = call.key(2)?;
-    if !matches!(section.look(signal), Entry::Absent | Entry::List) {
+    if !matches!(section.look(signal)?, Entry::Absent | Entry::List) {
         return Err(Refusal::WrongType);
     }
     let is_released = section.release(lock, &held).is_some();
@@ -166,7 +165,7 @@ fn extend(
     let Some(held) = call.own(section, name, token)? else {
         return Ok(1);
     };
-    if seconds(section.pttl(name)) < 0 {
+    if seconds(section.pttl(name)?) < 0 {
         return Ok(2);
     }
     let is_held = set_end(section, name, &held, call.expire_ms(time)?)?;
@@ -178,7 +177,7 @@ fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Re
     let mut count = 0;
     for pair in call.more_keys.chunks_exact(2) {
         let [lock, signal] = pair else { continue };
-        if section.exists(lock) {
+        if section.exists(lock)? {
             reset(section, lock, signal, Some(Expiry::Ms(SIGNAL_MS)))?;
             count += 1;
         }
@@ -187,10 +186,13 @@ fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Re
 }
 
 /// All locks of this library's in a database, each with its list behind it; a lock whose list would have too long a name is
-/// followed by itself.
-pub(super) fn all_names(core: &Core, port: &Port, db: u8) -> Result<Vec<Name<'static>>, Refusal> {
-    let engine = &core.shared.engine;
-    let now = core.shared.clock.now();
+/// followed by itself. Those that commands in front of it in a transaction may yet make are among them.
+pub(super) fn all_names(
+    naming: &mut Naming<'_, '_>,
+    db: u8,
+) -> Result<Vec<Name<'static>>, Refusal> {
+    let keyspace = &mut *naming.keyspace;
+    let (engine, now) = (&keyspace.core.shared.engine, keyspace.now);
     let prefix = [&name::prefix(db), LOCK].concat();
     let mut found: Vec<Box<[u8]>> = Vec::new();
     let mut next = Some(Cursor::default());
@@ -204,11 +206,10 @@ pub(super) fn all_names(core: &Core, port: &Port, db: u8) -> Result<Vec<Name<'st
             )));
         }
     }
-    for stripe in port.stripes() {
-        let signals = stripe.lock();
-        let lists = signals.names(now).filter(|list| list.starts_with(&prefix));
-        found.extend(lists.map(Box::<[u8]>::from));
-    }
+    found.extend(keyspace.lists(|list| list.starts_with(&prefix)));
+    let in_front = naming.foreseen.iter().flat_map(|front| &front.names);
+    let in_front = in_front.filter(|name| name.bytes().starts_with(&prefix));
+    found.extend(in_front.map(|name| Box::from(name.bytes())));
     let mut names = Vec::with_capacity(2 * found.len());
     for key in &found {
         let (of, key) = name::split(key);
@@ -216,8 +217,9 @@ pub(super) fn all_names(core: &Core, port: &Port, db: u8) -> Result<Vec<Name<'st
             continue;
         }
         let signal = [SIGNAL, &key[LOCK.len()..]].concat();
-        let lock = Name::new(db, key)?.into_owned();
-        let signal = Name::new(db, &signal).map_or_else(|_| lock.clone(), Name::into_owned);
+        let lock = keyspace.name(db, key)?.into_owned();
+        let signal = keyspace.name(db, &signal);
+        let signal = signal.map_or_else(|_| lock.clone(), Name::into_owned);
         names.extend([lock, signal]);
     }
     Ok(names)

@@ -38,11 +38,11 @@ pub(crate) struct Held {
 
 impl Section<'_> {
     /// What there is.
-    pub(crate) fn look(&mut self, name: &Name<'_>) -> Entry {
+    pub(crate) fn look(&mut self, name: &Name<'_>) -> Result<Entry, Refusal> {
         let now = self.now;
         let state = self.core.shared.engine.query(name.key(), now);
         let holder = state.and_then(|state| state.holders.into_iter().next());
-        match holder {
+        Ok(match holder {
             Some(holder) if holder.owner != Some(self.port.session.id) => {
                 Entry::Foreign(Box::new(holder))
             }
@@ -61,10 +61,10 @@ impl Section<'_> {
                     }
                 }
             }
-            None if self.signals(name).is_set(name.bytes(), now) => Entry::Set,
-            None if self.signals(name).exists(name.bytes(), now) => Entry::List,
+            None if self.signals(name)?.is_set(name.bytes(), now) => Entry::Set,
+            None if self.signals(name)?.exists(name.bytes(), now) => Entry::List,
             None => Entry::Absent,
-        }
+        })
     }
 
     /// All that the engine knows of a key.
@@ -72,13 +72,23 @@ impl Section<'_> {
         self.core.shared.engine.query(name.key(), self.now)
     }
 
-    pub(crate) fn exists(&mut self, name: &Name<'_>) -> bool {
-        !matches!(self.look(name), Entry::Absent)
+    pub(crate) fn exists(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
+        Ok(!matches!(self.look(name)?, Entry::Absent))
+    }
+
+    /// Whether there is something at one of these keys.
+    pub(crate) fn any_exists(&mut self, names: &[Name<'_>]) -> Result<bool, Refusal> {
+        for name in names {
+            if self.exists(name)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// What `GET` gives.
     pub(crate) fn value(&mut self, name: &Name<'_>) -> Result<Option<Box<[u8]>>, Refusal> {
-        match self.look(name) {
+        match self.look(name)? {
             Entry::Absent => Ok(None),
             Entry::Text(held) => Ok(Some(held.value)),
             Entry::Foreign(holder) => Ok(Some(self.foreign_value(&holder))),
@@ -99,7 +109,7 @@ impl Section<'_> {
 
     /// The lock at this key, if its value is `token`. `Ok(None)`: there is nothing, or somebody else's.
     pub(crate) fn own(&mut self, name: &Name<'_>, token: &[u8]) -> Result<Option<Held>, Refusal> {
-        match self.look(name) {
+        match self.look(name)? {
             Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
             Entry::Absent | Entry::Foreign(_) => Ok(None),
             Entry::Hash(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
@@ -112,7 +122,7 @@ impl Section<'_> {
         name: &Name<'_>,
         field: &[u8],
     ) -> Result<Option<Held>, Refusal> {
-        match self.look(name) {
+        match self.look(name)? {
             Entry::Hash(held) => Ok((*held.value == *field).then_some(held)),
             Entry::Absent => Ok(None),
             Entry::Text(_) | Entry::Foreign(_) | Entry::List | Entry::Set => {
@@ -122,28 +132,28 @@ impl Section<'_> {
     }
 
     /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
-    pub(crate) fn pttl(&mut self, name: &Name<'_>) -> i64 {
+    pub(crate) fn pttl(&mut self, name: &Name<'_>) -> Result<i64, Refusal> {
         let now = self.now;
-        let (until, far_end) = match self.look(name) {
-            Entry::Absent => return -2,
+        let (until, far_end) = match self.look(name)? {
+            Entry::Absent => return Ok(-2),
             Entry::Text(held) | Entry::Hash(held) => {
-                let far_ends = &self.signals(name).far_ends;
+                let far_ends = &self.signals(name)?.far_ends;
                 (held.until, far_ends.get(name.bytes(), held.fence))
             }
             Entry::Foreign(holder) => (holder.until, None),
             Entry::List | Entry::Set => {
-                let signals = self.signals(name);
+                let signals = self.signals(name)?;
                 match signals.until(name.bytes(), now) {
                     Some(until) => (until, signals.far_end(name.bytes(), now)),
-                    None => return -2,
+                    None => return Ok(-2),
                 }
             }
         };
         let left_ms = match (until, far_end) {
             (_, Some(unix_ms)) => unix_ms.saturating_sub(unix_now_ms()),
-            (Tick::NEVER, None) => return -1,
+            (Tick::NEVER, None) => return Ok(-1),
             (until, None) => now.ms_until(until),
         };
-        i64::try_from(left_ms).unwrap_or(i64::MAX)
+        Ok(i64::try_from(left_ms).unwrap_or(i64::MAX))
     }
 }

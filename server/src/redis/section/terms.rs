@@ -48,11 +48,16 @@ impl Section<'_> {
     }
 
     /// Remembers when a lock ends that was granted or renewed under this fence, or that the engine knows.
-    pub(super) fn keep_end(&mut self, name: &Name<'_>, fence: Option<Fence>, expiry: Expiry) {
-        let Some(fence) = fence else { return };
+    pub(super) fn keep_end(
+        &mut self,
+        name: &Name<'_>,
+        fence: Option<Fence>,
+        expiry: Expiry,
+    ) -> Result<(), Refusal> {
+        let Some(fence) = fence else { return Ok(()) };
         let far_end = self.far_end(expiry);
         let (engine, now) = (&self.core.shared.engine, self.now);
-        let far_ends = &mut self.signals(name).far_ends;
+        let far_ends = &mut self.signals(name)?.far_ends;
         match far_end {
             None => far_ends.forget(name.bytes()),
             Some(unix_ms) => {
@@ -67,6 +72,7 @@ impl Section<'_> {
                 far_ends.set(name.bytes(), fence, unix_ms);
             }
         }
+        Ok(())
     }
 
     /// As long as was asked for, and no longer than the settings allow.

@@ -1,0 +1,136 @@
+//! What is found out about commands before a section is opened for them: their keys, and the script they call.
+//!
+//! The commands of a transaction are named one after the other, all of them before the first is carried out, and each once.
+//! What one of them will change for those behind it (the database, the scripts that are loaded, the keys that are there) is
+//! foreseen. What is named here is what `EXEC` works with; it asks for nothing again.
+
+use super::client::Transaction;
+use super::command::{self, Command};
+use super::name::Name;
+use super::port::{Port, Sha};
+use super::refusal::Refusal;
+use super::script::Script;
+use super::section::Keyspace;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+/// How many keys the commands of one transaction may name. One script that names a hundred thousand locks by itself fits,
+/// with the list of each; a thousand of them do not.
+const NAMES_MAX: usize = 1 << 18;
+
+pub(crate) type Args<'a> = SmallVec<[&'a [u8]; 8]>;
+
+pub(crate) type Names<'a> = SmallVec<[Name<'a>; 2]>;
+
+/// What a command works with.
+#[derive(Default)]
+pub(crate) struct Target<'a> {
+    /// Its keys, in the order in which they stand there.
+    pub(crate) names: Names<'a>,
+    /// The script that it calls. `None`: it calls none, or one that is not loaded or not known.
+    pub(crate) script: Option<(Sha, Script)>,
+}
+
+impl<'a> From<Names<'a>> for Target<'a> {
+    fn from(names: Names<'a>) -> Self {
+        let script = None;
+        Target { names, script }
+    }
+}
+
+/// Where a command's keys are named.
+pub(crate) struct Naming<'n, 'k> {
+    pub(crate) keyspace: &'n mut Keyspace<'k>,
+    pub(crate) db: u8,
+    /// `None` outside a transaction.
+    pub(crate) foreseen: Option<&'n Foreseen<'n>>,
+}
+
+impl Naming<'_, '_> {
+    /// The script of this SHA-1, as the command that is named will find it.
+    pub(crate) fn script(&self, sha: &Sha) -> Option<Script> {
+        let port = self.keyspace.port;
+        match self.foreseen {
+            Some(foreseen) => foreseen.script(sha, port),
+            None => port.script(sha),
+        }
+    }
+}
+
+/// What the commands of a transaction in front of one will have changed.
+#[derive(Default)]
+pub(crate) struct Foreseen<'a> {
+    /// All keys that they name.
+    pub(crate) names: Vec<Name<'a>>,
+    loaded: HashMap<Sha, Script>,
+    /// What was loaded before the transaction is forgotten.
+    is_flushed: bool,
+}
+
+impl Foreseen<'_> {
+    fn script(&self, sha: &Sha, port: &Port) -> Option<Script> {
+        let loaded = self.loaded.get(sha).copied();
+        loaded.or_else(|| port.script(sha).filter(|_| !self.is_flushed))
+    }
+
+    pub(crate) fn load(&mut self, (sha, script): (Sha, Script)) {
+        self.loaded.insert(sha, script);
+    }
+
+    pub(crate) fn flush_scripts(&mut self) {
+        self.loaded.clear();
+        self.is_flushed = true;
+    }
+}
+
+/// One command of a transaction, ready to be carried out.
+pub(crate) struct Planned<'a> {
+    pub(crate) command: &'static Command,
+    pub(crate) args: Args<'a>,
+    /// What it works with, or why it will be refused.
+    pub(crate) target: Result<Target<'a>, Refusal>,
+}
+
+/// A transaction, ready to be carried out.
+pub(crate) struct Plan<'a> {
+    pub(crate) commands: Vec<Planned<'a>>,
+    /// All keys that they name.
+    pub(crate) names: Vec<Name<'a>>,
+}
+
+impl<'a> Plan<'a> {
+    /// Names the keys of all commands of a transaction that begins in database `db`.
+    pub(crate) fn new(transaction: &'a Transaction, db: u8, keyspace: &mut Keyspace<'_>) -> Self {
+        let mut db = db;
+        let mut foreseen = Foreseen::default();
+        let mut commands = Vec::with_capacity(transaction.commands.len());
+        for queued in &transaction.commands {
+            let command = queued.command;
+            let args: Args<'a> = queued.args.iter().map(|argument| &**argument).collect();
+            let mut naming = Naming {
+                keyspace: &mut *keyspace,
+                db,
+                foreseen: Some(&foreseen),
+            };
+            let room = NAMES_MAX - foreseen.names.len();
+            let target = command.target(&args, &mut naming);
+            let target = target.and_then(|target| match target.names.len() <= room {
+                true => Ok(target),
+                false => Err(Refusal::text(format!(
+                    "OOM the commands of a transaction name at most {NAMES_MAX} keys"
+                ))),
+            });
+            if let Ok(target) = &target {
+                db = command::foresee(command, &args, target, db, &mut foreseen);
+                foreseen.names.extend(target.names.iter().cloned());
+            }
+            commands.push(Planned {
+                command,
+                args,
+                target,
+            });
+        }
+        let names = foreseen.names;
+        Plan { commands, names }
+    }
+}
