@@ -196,7 +196,7 @@ impl Connection {
         // When a dead connection must be noticed: early enough for a second attempt, within a request's time and before
         // the session ends.
         let silence_max = (self.pool.settings.request_timeout / 2)
-            .min(life.ttl / RENEW_FRACTION)
+            .min(life.ttl() / RENEW_FRACTION)
             .max(SILENCE_MIN);
         // Since when answers are due and nothing came.
         let mut quiet_since = Instant::now();
@@ -371,6 +371,12 @@ impl Connection {
                 self.send(call, epoch, now, out);
             }
             _ if is_abandoned => {}
+            // Claims are made when the server no longer knows who held what. Another client may have been granted the lock
+            // since it lapsed, so a claim may only go out for a lease that is certainly ours at this moment. Here and not
+            // where claims are made: one that is repeated may have lapsed while there was no connection.
+            Ask::Reclaim { lease, .. } if lease.check(now).is_err() => {
+                self.pool.leases.forget(lease);
+            }
             Ask::Renew { .. }
             | Ask::Release { .. }
             | Ask::Downgrade { .. }
@@ -400,7 +406,8 @@ impl Connection {
         self.backlog.make_contiguous().sort_by_key(|call| call.id);
     }
 
-    /// The server restarted: claim every lock we believe we have, before anything else is sent.
+    /// The server restarted: claim every lock we have, before anything else is sent. (`send_again` leaves out those that
+    /// have lapsed by then.)
     fn reclaim(&mut self) {
         for lease in self.pool.leases.all() {
             // Keeps the watchdog from renewing what the server does not know yet.

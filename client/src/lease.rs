@@ -48,28 +48,42 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The life of one session, as far as the server's answers prove it.
 #[derive(Debug)]
 pub(crate) struct SessionLife {
-    /// As the server promised when it opened the session.
-    pub(crate) ttl: Duration,
-    deadline: Mutex<Instant>,
+    known: Mutex<KnownLife>,
+}
+
+/// The newest request that the server answered by keeping the session alive.
+#[derive(Clone, Copy, Debug)]
+struct KnownLife {
+    sent: Instant,
+    /// For how long, as the server promised.
+    ttl: Duration,
 }
 
 impl SessionLife {
     pub(crate) fn new(ttl: Duration, sent: Instant) -> Self {
         Self {
-            ttl,
-            deadline: Mutex::new(sent + certain(ttl)),
+            known: Mutex::new(KnownLife { sent, ttl }),
         }
     }
 
-    /// A request sent then kept the session alive for `ttl`.
+    /// A request sent then kept the session alive for `ttl`. The newest request decides, even with an earlier end: a server
+    /// that was restarted may give its sessions less time than the one before. An older one says nothing new.
     pub(crate) fn kept(&self, sent: Instant, ttl: Duration) {
-        let mut deadline = self.deadline.lock();
-        *deadline = (*deadline).max(sent + certain(ttl));
+        let mut known = self.known.lock();
+        if sent >= known.sent {
+            *known = KnownLife { sent, ttl };
+        }
+    }
+
+    /// How long the session outlives its last sign of life.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.known.lock().ttl
     }
 
     /// Until when the session certainly lives.
     pub(crate) fn deadline(&self) -> Instant {
-        *self.deadline.lock()
+        let known = *self.known.lock();
+        known.sent + certain(known.ttl)
     }
 }
 

@@ -9,6 +9,13 @@
 //! behind what we repeat: it would take effect a second time. So whoever has something to repeat resumes, unless somebody
 //! else has since. A connection's [`Era`] tells: which of the client's sessions it belongs to, and how often that had been
 //! resumed.
+//!
+//! # A server that was restarted
+//!
+//! In its grace period a server believes what clients claim, because it does not know better. So the client must know: a
+//! session whose life has passed by the client's own clock may have ended on the server before the restart, and its locks
+//! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
+//! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
 
 use crate::error::{ConnectError, Loss};
 use crate::lease::SessionLife;
@@ -115,7 +122,7 @@ impl Session {
     /// How long the present session outlives its last sign of life.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         let state = self.state.lock();
-        state.current.as_ref().map(|current| current.life.ttl)
+        state.current.as_ref().map(|current| current.life.ttl())
     }
 
     /// Whether connections of this era can still be used.
@@ -212,7 +219,16 @@ impl Session {
                 let reply = Reply::decode(&frame).map_err(|error| no_fencepost(Some(error)))?;
                 let (code, message) = match reply {
                     Reply::Welcome(welcome) => {
-                        let welcomed = self.welcomed(opening, &welcome, sent, settings, leases);
+                        let moments = Moments {
+                            sent,
+                            now: Instant::now(),
+                        };
+                        let welcomed = self.welcomed(opening, &welcome, moments, settings, leases);
+                        let welcomed = welcomed.ok_or_else(|| ConnectError::Refused {
+                            address: address.to_owned(),
+                            code: ErrorCode::SESSION_ENDED,
+                            message: TOO_LATE.to_owned(),
+                        })?;
                         input.advance(frame_bytes);
                         return Ok(welcomed.into_opened(stream, input));
                     }
@@ -236,16 +252,27 @@ impl Session {
         }
     }
 
-    /// Takes note of a welcome.
+    /// Takes note of a welcome. `None`: the session is over by our own clock, and the server cannot know; see the module's
+    /// documentation.
     fn welcomed(
         &self,
         opening: Opening,
         welcome: &Welcome<'_>,
-        sent: Instant,
+        Moments { sent, now }: Moments,
         settings: &Settings,
         leases: &Leases,
-    ) -> Welcomed {
+    ) -> Option<Welcomed> {
         let mut state = self.state.lock();
+        let has_lapsed = |current: &Current| current.life.deadline() <= now;
+        if opening != Opening::New
+            && welcome.grace_ms.is_some()
+            && state.current.as_ref().is_some_and(has_lapsed)
+        {
+            state.current = None;
+            leases.lose_all(state.era.epoch, Loss::DeadlinePassed, now);
+            return None;
+        }
+        let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
         let is_resume = matches!(opening, Opening::Resume(_));
         let is_same = match opening {
             Opening::New => false,
@@ -255,9 +282,8 @@ impl Session {
         };
         // It may have been declared over while the welcome was under way.
         if !is_same || state.current.is_none() {
-            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, now);
             state.era.epoch += 1;
-            let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
             state.current = Some(Current {
                 key: welcome.session,
                 life: Arc::new(SessionLife::new(ttl, sent)),
@@ -277,15 +303,15 @@ impl Session {
             current.connection_count = 0;
         }
         current.key = welcome.session;
-        current.life.kept(sent, current.life.ttl);
+        current.life.kept(sent, ttl);
         current.connection_count += 1;
-        Welcomed {
+        Some(Welcomed {
             era,
             life: Arc::clone(&current.life),
             bounds: Bounds::new(welcome, settings.connection_count),
             must_reclaim: welcome.grace_ms.is_some() && is_resume,
             is_in_grace: welcome.grace_ms.is_some(),
-        }
+        })
     }
 
     /// The session that was to be joined or resumed is unknown to the server.
@@ -315,6 +341,17 @@ impl State {
             Some(current) => Opening::Join(current.key),
         }
     }
+}
+
+/// What is said of a session that the client itself gives up.
+const TOO_LATE: &str =
+    "the server was restarted, and by the client's clock the session had ended by then";
+
+/// When a hello was sent, and when its answer was read.
+#[derive(Clone, Copy)]
+struct Moments {
+    sent: Instant,
+    now: Instant,
 }
 
 struct Welcomed {

@@ -7,5 +7,6 @@ mod connecting;
 mod locking;
 mod losing;
 mod reconnecting;
+mod restarting;
 mod scripted;
 mod support;
