@@ -3,7 +3,7 @@
 use crate::call::{Answer, Ask, Call, Sent, Sink, Wish};
 use crate::error::{Error, Loss};
 use crate::guard::Grant;
-use crate::info::{Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::lease::{Lease, SessionLife, Terms};
 use crate::limits::RENEW_RETRY_FRACTION;
 use crate::pool::Pool;
@@ -182,19 +182,27 @@ fn owned(request: &'static str, reply: &Reply<'_>) -> Result<Answer, Error> {
             holder_count,
             queue_length,
             holders,
+            recovering_ms,
         } => Answer::Key(KeyState {
             last_fence,
             holder_count,
             queue_length,
             holders: holders.iter().map(Holder::from).collect(),
+            recovering: info::millis(recovering_ms),
         }),
-        Reply::ListPage { next, entries } => Answer::Locks(PageOf {
+        Reply::ListPage {
+            next,
+            entries,
+            recovering_ms,
+        } => Answer::Locks(PageOf {
             entries: entries.iter().map(LockInfo::from).collect(),
             next: next.as_bytes().to_vec(),
+            recovering: info::millis(recovering_ms),
         }),
         Reply::SessionsPage { next, entries } => Answer::Sessions(PageOf {
             entries: entries.iter().map(SessionInfo::from).collect(),
             next: next.as_bytes().to_vec(),
+            recovering: None,
         }),
         Reply::Stats { entries } => Answer::Stats(entries.iter().map(Stat::from).collect()),
         Reply::Busy {

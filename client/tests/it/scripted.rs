@@ -297,6 +297,7 @@ async fn an_acquire_that_is_refused_while_waiting_is_contention() {
                     holder_count: 0,
                     queue_length: 3,
                     holder: None,
+                    recovering_ms: None,
                 })
             }
             _ => Reply::Bye,

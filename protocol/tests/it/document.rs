@@ -85,6 +85,7 @@ fn contention() -> Contention<'static> {
         holder_count: 1,
         queue_length: 3,
         holder: Some(holder()),
+        recovering_ms: None,
     }
 }
 
@@ -260,6 +261,17 @@ fn documented_answers_are_the_bytes_we_send() {
                 holder_count: 0,
                 queue_length: 0,
                 holder: None,
+                recovering_ms: None,
+            }),
+        ),
+        (
+            "timed-out-recovering",
+            2,
+            Reply::TimedOut(Contention {
+                holder_count: 0,
+                queue_length: 0,
+                holder: None,
+                recovering_ms: Some(2_500),
             }),
         ),
         ("cancelled", 2, Reply::Cancelled),
@@ -297,6 +309,18 @@ fn documented_answers_are_the_bytes_we_send() {
                 holder_count: 1,
                 queue_length: 3,
                 holders: Records::new(&holders).unwrap(),
+                recovering_ms: None,
+            },
+        ),
+        (
+            "query-result-recovering",
+            9,
+            Reply::QueryResult {
+                last_fence: None,
+                holder_count: 0,
+                queue_length: 0,
+                holders: Records::new(&[]).unwrap(),
+                recovering_ms: Some(2_500),
             },
         ),
         (
@@ -305,6 +329,7 @@ fn documented_answers_are_the_bytes_we_send() {
             Reply::ListPage {
                 next: Cursor::default(),
                 entries: Records::new(&locks).unwrap(),
+                recovering_ms: None,
             },
         ),
         (

@@ -201,6 +201,7 @@ fn code_of(signal: Signal) -> u8 {
 
 fn report_contention(args: &LockArgs, contention: Contention) {
     let queue_length = contention.queue_length;
+    let recovering = contention.recovering;
     let holder = contention.holder.map(view::Holder::from);
     if args.server.json {
         complain_json(&NotAcquired {
@@ -208,12 +209,17 @@ fn report_contention(args: &LockArgs, contention: Contention) {
             acquired: false,
             holder,
             queue_length,
+            recovering_ms: recovering.map(|left| left.as_millis() as u64),
         });
         return;
     }
-    let holder = match holder {
-        Some(holder) => holder.describe(),
-        None => "it changed hands just now".to_owned(),
+    let holder = match (holder, recovering) {
+        (Some(holder), _) => holder.describe(),
+        (None, Some(left)) => format!(
+            "the server is {}, and the key may be held",
+            view::recovering(left)
+        ),
+        (None, None) => "it changed hands just now".to_owned(),
     };
     complain(&format!(
         "{} could not be had within {}: {holder}; {queue_length} waiting. Wait longer with --wait",
@@ -265,6 +271,9 @@ struct NotAcquired {
     acquired: bool,
     holder: Option<view::Holder>,
     queue_length: u32,
+    /// The server was restarted and does not know all holders for this much longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovering_ms: Option<u64>,
 }
 
 /// What `--json` says when the command has to be stopped.

@@ -1,9 +1,9 @@
 //! The commands that look at a server, and the one that takes a lock away.
 
 use super::connect::ServerArgs;
-use super::failure::{Code, Failure, print};
+use super::failure::{Code, Failure, complain, print};
 use super::text::{escaped, pairs, plural, time};
-use super::view::{Key, Lock, Session, to_line};
+use super::view::{self, Key, Lock, Session, to_line};
 use clap::Args;
 use fencepost::{ForceRelease, Stat};
 use protocol::Fence;
@@ -80,13 +80,26 @@ pub(super) fn query(args: &QueryArgs) -> Result<ExitCode, Failure> {
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let prefix = args.prefix.as_bytes();
-    let locks = args
-        .server
-        .ask(async |client| client.list(prefix).all().await)?;
+    let (locks, recovering) = args.server.ask(async |client| {
+        let mut pages = client.list(prefix);
+        let mut locks = Vec::new();
+        while let Some(page) = pages.next().await? {
+            locks.extend(page);
+        }
+        Ok((locks, pages.recovering()))
+    })?;
     let mut locks: Vec<Lock> = locks.into_iter().map(Lock::from).collect();
     // The server goes through its table in an order of its own.
     locks.sort_by(|one, other| one.key.cmp(&other.key));
+    if let Some(left) = recovering {
+        // On standard error: what scripts read stays a list of locks, in both forms.
+        complain(&format!(
+            "the server is {}. What is not listed may be held",
+            view::recovering(left)
+        ));
+    }
     show(args.server.json, &locks, || match &locks[..] {
+        [] if recovering.is_some() => String::new(),
         [] => "nothing is held\n".to_owned(),
         locks => Lock::table(locks),
     })

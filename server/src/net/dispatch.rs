@@ -414,7 +414,7 @@ impl Batch {
             } else {
                 NotHeld::Free
             };
-            self.not_held(why, key, now).append(id, out);
+            self.not_held_yet(why, key, now).append(id, out);
         }
     }
 
@@ -430,12 +430,10 @@ impl Batch {
 
     /// What to answer in the grace period to whoever asks too early.
     pub(super) fn recovering(&self, now: Tick) -> Option<Reply<'static>> {
-        let recovery = &self.core.shared.recovery;
-        // Its time may be up and the first ceiling yet to be raised.
-        let left_ms = recovery.remaining_ms(now).unwrap_or(1);
-        recovery.is_on().then(|| Reply::Unavailable {
+        let recovering_ms = self.core.shared.recovery.recovering_ms(now);
+        recovering_ms.map(|retry_after_ms| Reply::Unavailable {
             reason: UnavailableReason::RECOVERING,
-            retry_after_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
+            retry_after_ms,
         })
     }
 
