@@ -229,8 +229,9 @@ impl LockRequest {
     /// first come, first served, and the lock is handed over, not raced for.
     ///
     /// Besides the wait, the request has the client's [`request_timeout`](crate::Builder::request_timeout) for the way
-    /// there and back. If the server grants nothing at the moment because it has just restarted or waits for its disk,
-    /// the request is repeated within the wait.
+    /// there and back. If the server grants nothing at the moment because it is about to stop, has just restarted or waits
+    /// for its disk, the request is repeated within the wait: a restart of the server costs a waiter its place in the line,
+    /// and nothing else. While the server is away, the client looks for it again.
     ///
     /// Cancel safe: dropping it takes the request out of the line, and a grant that comes all the same is released at
     /// once. The place in the line is lost.
@@ -268,7 +269,10 @@ impl LockRequest {
                 Ok(Answer::Lost(loss)) => return Err(LockError::Lost(loss)),
                 Ok(answer) => return Err(not_decided(answer).into()),
                 Err(Error::Unavailable {
-                    reason: UnavailableReason::RECOVERING | UnavailableReason::AT_CEILING,
+                    reason:
+                        UnavailableReason::RECOVERING
+                        | UnavailableReason::AT_CEILING
+                        | UnavailableReason::SHUTTING_DOWN,
                     retry_after,
                 }) if is_waiting => retry_after,
                 Err(error) => return Err(error.into()),

@@ -113,6 +113,42 @@ async fn a_lapsed_session_is_not_revived_and_its_locks_are_not_claimed() {
     a_lapsed_lease_is_not_claimed(SHORT, LockRequest::session_bound).await;
 }
 
+/// SIGTERM answers those who wait, since they may not have heard that the server goes. The wait is not over by that.
+#[tokio::test]
+async fn a_waiter_outlives_a_clean_restart_and_the_time_in_between() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || {
+        start_server_with(|config| {
+            config.data_dir = directory.path().to_owned();
+            config.durability = Durability::Fence;
+            // Its last words are to arrive.
+            config.shutdown_grace = PATIENCE;
+        })
+    };
+    let old = start();
+    let proxy = Proxy::start(old.local_addr()).await;
+    let holder = connect_through(&proxy, LONG).await;
+    let waiter = connect_through(&proxy, LONG).await;
+    let held = holder.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.lock("k").acquire().await });
+    eventually_key(&holder, "k", "a waiter", |state| state.queue_length == 1).await;
+    tokio::task::spawn_blocking(move || old.shutdown())
+        .await
+        .unwrap();
+    // There is no server for a while: both clients look for one in vain.
+    proxy.accepted(proxy.accepted_count() + 6).await;
+    let server = start();
+    proxy.point_to(server.local_addr());
+    eventually_key(&holder, "k", "the waiter again", |state| {
+        state.queue_length == 1
+    })
+    .await;
+    assert!(held.is_valid());
+    held.release().await.unwrap();
+    let guard = in_time(waiting).await.unwrap().unwrap();
+    assert_eq!(guard.release().await, Ok(fencepost::Release::Released));
+}
+
 #[tokio::test]
 async fn a_client_whose_session_has_lapsed_goes_on_in_another_one() {
     let directory = tempfile::tempdir().unwrap();
