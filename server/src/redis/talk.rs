@@ -267,6 +267,7 @@ impl Stage<'_> {
             names: &names,
             may_block: true,
         };
+        call.section.know_all(call.names)?;
         (command.run)(&mut call, &mut writer)
     }
 
@@ -338,6 +339,7 @@ impl Stage<'_> {
                     names: &names,
                     may_block: false,
                 };
+                call.section.know_all(call.names)?;
                 (command.run)(&mut call, &mut Writer::new(out, version))
             });
             if let Err(refusal) = answer {
