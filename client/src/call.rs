@@ -72,6 +72,8 @@ pub(crate) struct Wish {
     /// or again, waits only for the rest.
     pub(crate) wait_until: Option<Instant>,
     pub(crate) is_reentrant: bool,
+    /// The lock is to belong to no session.
+    pub(crate) is_detached: bool,
     pub(crate) is_auto_renewed: bool,
     pub(crate) metadata: Arc<[u8]>,
     pub(crate) trace_id: Option<Arc<str>>,
@@ -95,6 +97,7 @@ impl Ask {
                 lease: wish.lease,
                 wait_ms: wish.wait_ms(now),
                 is_reentrant: wish.is_reentrant,
+                is_detached: wish.is_detached,
                 metadata: Metadata::new(&wish.metadata).expect(CHECKED),
                 trace_id: match &wish.trace_id {
                     Some(trace_id) => TraceId::new(trace_id).expect(CHECKED),

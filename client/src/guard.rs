@@ -31,6 +31,11 @@ impl Grant {
         }
     }
 
+    /// It has reached its caller. From here on a detached lock is not given back unless that is asked for.
+    fn hand_over(&mut self) {
+        self.is_given_back |= self.lease.is_detached();
+    }
+
     /// Takes the hold off the lease. `Some`: this is what the server has to be told.
     fn give_back(&mut self) -> Option<Ask> {
         if std::mem::replace(&mut self.is_given_back, true) {
@@ -65,7 +70,7 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// A lock that is held. Releases it when dropped.
+/// A lock that is held. Releases it when dropped, unless it is [detached](crate::LockRequest::detached).
 ///
 /// Dropping works anywhere, outside a runtime too: the release is handed to the connection's task and goes out with its
 /// next write. To know that it arrived, use [`release`](Self::release).
@@ -91,7 +96,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
+    pub(crate) fn new(mut grant: Grant, handle: Arc<Handle>) -> Self {
+        grant.hand_over();
         Self {
             grant,
             _handle: handle,
@@ -123,6 +129,22 @@ impl Guard {
     /// ```
     pub fn fence(&self) -> Fence {
         self.lease().fence()
+    }
+
+    /// What names this grant on the server, for whoever is to [release](crate::Client::release_detached) a
+    /// [detached](crate::LockRequest::detached) lock. After a [`downgrade`](Self::downgrade) it is another one.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// let handle = guard.handle();
+    /// assert_eq!(handle.fence, guard.fence());
+    /// # }
+    /// ```
+    pub fn handle(&self) -> LockHandle {
+        LockHandle {
+            key: self.key().to_vec(),
+            fence: self.fence(),
+        }
     }
 
     /// Alone or shared.
@@ -292,6 +314,8 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<Release, Error> {
+        // A detached lock was not to be given back by a drop; this is no drop.
+        self.grant.is_given_back = false;
         let before = self.lease().check(Instant::now());
         let Some(release) = self.grant.give_back() else {
             let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
@@ -313,6 +337,16 @@ impl Guard {
             (Err(error), _) => Err(error),
         }
     }
+}
+
+/// Key and fence of a grant, from [`Guard::handle`]: all that it takes to release a detached lock. Can be made of the two as
+/// well, where they were passed on as text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockHandle {
+    /// What is locked.
+    pub key: Vec<u8>,
+    /// Under which fence.
+    pub fence: Fence,
 }
 
 impl fmt::Debug for Guard {

@@ -20,6 +20,7 @@
 //!   deadlines: the lease's own, and the session's, which counts from the sending of the last hello or keep-alive that
 //!   was answered. (Other requests are signs of life too, but a server need not take note of each one to the
 //!   millisecond.) Locks bound to their session have only the latter.
+//! - *A detached lock* belongs to no session, and its own deadline is all there is.
 //! - *Reentrant guards* of one grant share one lease, here as on the server, and with it their deadline.
 //!
 //! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten the lease); an answer
@@ -87,6 +88,9 @@ impl SessionLife {
     }
 }
 
+/// The number of all detached leases: those in the client's list count from 1.
+const DETACHED_SERIAL: u64 = 0;
+
 /// What a grant came with.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -111,7 +115,8 @@ pub(crate) struct Lease {
     pub(crate) key: Arc<[u8]>,
     pub(crate) metadata: Arc<[u8]>,
     pub(crate) is_session_bound: bool,
-    life: Arc<SessionLife>,
+    /// `None` for a detached lock, which belongs to no session.
+    life: Option<Arc<SessionLife>>,
     gone: Notify,
     state: Mutex<State>,
 }
@@ -136,6 +141,16 @@ struct State {
 
 impl Lease {
     pub(crate) fn new(serial: u64, terms: &Terms, life: Arc<SessionLife>) -> Self {
+        Self::with_life(serial, terms, Some(life))
+    }
+
+    /// One that lives by itself. It stands in no list: neither the end of a session nor the client's own costs it, the watchdog
+    /// does not renew it, and it is not claimed after a restart.
+    pub(crate) fn detached(terms: &Terms) -> Self {
+        Self::with_life(DETACHED_SERIAL, terms, None)
+    }
+
+    fn with_life(serial: u64, terms: &Terms, life: Option<Arc<SessionLife>>) -> Self {
         Self {
             serial,
             key: Arc::clone(&terms.key),
@@ -200,13 +215,16 @@ impl Lease {
     }
 
     fn bound(&self, state: &State) -> Instant {
-        if state.loss.is_some() {
-            state.deadline
-        } else if self.is_session_bound {
-            self.life.deadline()
-        } else {
-            state.deadline.min(self.life.deadline())
+        match &self.life {
+            Some(life) if state.loss.is_none() && self.is_session_bound => life.deadline(),
+            Some(life) if state.loss.is_none() => state.deadline.min(life.deadline()),
+            _ => state.deadline,
         }
+    }
+
+    /// Whether it belongs to no session.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.life.is_none()
     }
 
     /// Until when it is ours, or why it is not. A deadline found to have passed is final: whoever has been told that the

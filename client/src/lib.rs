@@ -88,7 +88,7 @@ mod watchdog;
 pub use builder::Builder;
 pub use client::Client;
 pub use error::{ConnectError, Error, LockError, Loss};
-pub use guard::{Guard, Release};
+pub use guard::{Guard, LockHandle, Release};
 pub use info::{Contention, Holder, KeyState, LockInfo, SessionInfo, Stat};
 pub use lock::{Acquisition, LockRequest};
 pub use operator::{ForceRelease, Pages};

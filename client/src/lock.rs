@@ -39,6 +39,7 @@ pub struct LockRequest {
     mode: Mode,
     is_session_bound: bool,
     is_reentrant: bool,
+    is_detached: bool,
     is_auto_renewed: bool,
     metadata: Arc<[u8]>,
     trace_id: Option<Arc<str>>,
@@ -82,6 +83,7 @@ impl LockRequest {
             mode: Mode::Exclusive,
             is_session_bound: false,
             is_reentrant: false,
+            is_detached: false,
             is_auto_renewed: true,
             metadata: Arc::default(),
             trace_id: None,
@@ -194,6 +196,31 @@ impl LockRequest {
     /// # }
     /// ```
     pub fn no_renew(mut self) -> Self {
+        self.is_auto_renewed = false;
+        self
+    }
+
+    /// Takes a lock that outlives this client and its process: it lives by its [`ttl`](Self::ttl) only, is not renewed by
+    /// itself, and is not released when its guard is dropped. Whoever knows its key and fence releases it, from anywhere:
+    /// [`Guard::handle`] gives the two, [`Client::release_detached`] takes them.
+    ///
+    /// For work that is handed on: a job that one process starts and another finishes. Choose the ttl for the whole of it.
+    /// [`session_bound`](Self::session_bound) and [`reentrant`](Self::reentrant) do not go with it: the lock belongs to no
+    /// session, and the server refuses the request.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// let guard = client.lock("jobs/nightly").ttl(hour).detached().acquire().await?;
+    /// let handle = guard.handle();
+    /// println!("start the job with {} {}", String::from_utf8_lossy(&handle.key), handle.fence);
+    /// // ... and where the job ends, perhaps on another machine:
+    /// client.release_detached(&handle).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn detached(mut self) -> Self {
+        self.is_detached = true;
         self.is_auto_renewed = false;
         self
     }
@@ -342,6 +369,7 @@ impl LockRequest {
             },
             wait_until,
             is_reentrant: self.is_reentrant,
+            is_detached: self.is_detached,
             is_auto_renewed: self.is_auto_renewed,
             metadata: Arc::clone(&self.metadata),
             trace_id: self.trace_id.clone(),

@@ -65,12 +65,16 @@ impl Scope<'_> {
             // A lock that was held already has the kind of lease that it had then. If we know it, it is in its entry; if
             // not, the time that the server gave is right whatever the kind.
             is_session_bound: wish.lease == protocol::Lease::Session && hold_count == 1,
-            is_auto_renewed: wish.is_auto_renewed,
+            is_auto_renewed: wish.is_auto_renewed && !wish.is_detached,
             metadata: Arc::clone(&wish.metadata),
             sent: sent.first,
         };
-        let leases = &self.pool.leases;
-        let lease = leases.admit(&terms, self.epoch, self.life, self.now);
+        let lease = if wish.is_detached {
+            Arc::new(Lease::detached(&terms))
+        } else {
+            let leases = &self.pool.leases;
+            leases.admit(&terms, self.epoch, self.life, self.now)
+        };
         let grant = Grant::new(Arc::clone(&lease), Arc::clone(self.pool));
         // A repeated acquire may be answered from memory, with a grant that was lost in the meantime.
         let is_repeated = sent.first != sent.last;

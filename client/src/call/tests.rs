@@ -8,6 +8,7 @@ fn wish(wait_until: Option<Instant>) -> Wish {
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
         wait_until,
         is_reentrant: false,
+        is_detached: false,
         is_auto_renewed: true,
         metadata: Arc::default(),
         trace_id: None,

@@ -17,6 +17,7 @@ fn acquire(id: u64, wait: Option<Duration>) -> Call {
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
         wait_until: wait.map(|wait| Instant::now() + wait),
         is_reentrant: false,
+        is_detached: false,
         is_auto_renewed: true,
         metadata: Arc::default(),
         trace_id: None,

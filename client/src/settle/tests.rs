@@ -54,6 +54,7 @@ impl World {
             lease,
             wait_until: Some(self.start + TTL * 100),
             is_reentrant: false,
+            is_detached: false,
             is_auto_renewed: true,
             metadata: Arc::default(),
             trace_id: None,

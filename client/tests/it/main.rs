@@ -4,6 +4,7 @@ mod blocking;
 mod cancelling;
 mod chaos;
 mod connecting;
+mod detached;
 mod locking;
 mod losing;
 mod reconnecting;

@@ -1,7 +1,7 @@
 //! A server that is killed and started again, with a grace period in which it believes what clients claim.
 
 use crate::support::*;
-use fencepost::{Client, Guard, LockRequest, Loss};
+use fencepost::{Client, Error, Guard, LockRequest, Loss, Release};
 use server::Server;
 use server::config::Durability;
 use std::path::Path;
@@ -146,7 +146,41 @@ async fn a_waiter_outlives_a_clean_restart_and_the_time_in_between() {
     assert!(held.is_valid());
     held.release().await.unwrap();
     let guard = in_time(waiting).await.unwrap().unwrap();
-    assert_eq!(guard.release().await, Ok(fencepost::Release::Released));
+    assert_eq!(guard.release().await, Ok(Release::Released));
+}
+
+#[tokio::test]
+async fn a_detached_lock_outlives_a_kill() {
+    for durability in [Durability::Fence, Durability::Lease] {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |directory: &Path| {
+            start_server_with(|config| {
+                config.data_dir = directory.to_owned();
+                config.durability = durability;
+            })
+        };
+        let old = start(directory.path());
+        let client = connect(&old).await;
+        let guard = client.lock("k").ttl(LONG).detached().acquire().await;
+        let handle = guard.unwrap().handle();
+        let copy = wreck(directory.path());
+        drop(client);
+        let server = start(copy.path());
+        let client = connect(&server).await;
+        let state = client.query("k").await.unwrap();
+        if state.recovering.is_some() {
+            // In `fence` the server does not know it, and grants nothing until its lease has ended.
+            let answer = client.lock("k").try_acquire().await;
+            assert!(
+                matches!(answer, Err(Error::Unavailable { .. })),
+                "{answer:?}"
+            );
+        } else {
+            assert_eq!(state.holders[0].fence, handle.fence, "{durability:?}");
+            let released = client.release_detached(&handle).await;
+            assert_eq!(released, Ok(Release::Released), "{durability:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -108,6 +108,10 @@ fn documented_requests_are_the_bytes_we_send() {
         trace_id: TraceId::new("4bf92f3577b34da6").unwrap(),
         ..acquire
     };
+    let acquire_detached = Acquire {
+        is_detached: true,
+        ..acquire
+    };
     let reclaim = Reclaim {
         key: key(),
         fence: fence(),
@@ -131,6 +135,7 @@ fn documented_requests_are_the_bytes_we_send() {
         ("keep-alive", 13, Request::KeepAlive),
         ("goodbye", 14, Request::Goodbye),
         ("acquire", 2, Request::Acquire(acquire)),
+        ("acquire-detached", 2, Request::Acquire(acquire_detached)),
         (
             "renew",
             4,

@@ -171,6 +171,7 @@ impl Parts {
                 lease: self.lease(),
                 wait_ms: self.small[0] % (WAIT_MS_MAX + 1),
                 is_reentrant: self.yes,
+                is_detached: !self.yes && !self.session_bound,
                 metadata: self.metadata(),
                 trace_id: TraceId::new(&self.text).unwrap(),
             }),

@@ -238,7 +238,10 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
         // One that this server does not know because it was told nothing when it started: the secret shows that it is the
         // client's own, and from here on it lives again.
         None if shared.recovery.is_on()
-            && shared.registry().find_public(key.session_id.get()).is_none()
+            && shared
+                .registry()
+                .find_public(key.session_id.get())
+                .is_none()
             && shared.keys.secret(key.session_id.get()) == key.secret =>
         {
             let name = (key.session_id.get(), key.secret);

@@ -3,8 +3,8 @@
 use crate::net::dispatch::{Batch, engine_fence, engine_key};
 use crate::net::reply;
 use crate::registry::{Recollection, Remembered};
-use engine::{Grant, Tick};
-use protocol::{ErrorCode, Mode, Reply, Request, RequestId};
+use engine::{Grant, SessionId, Tick};
+use protocol::{Acquire, ErrorCode, Mode, Reply, Request, RequestId};
 
 impl Batch {
     /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
@@ -17,7 +17,7 @@ impl Batch {
         match (self.connection.session.recall(id.get()), request) {
             (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
                 // The lease may have been renewed since, or be over: then nothing is left of it.
-                let you = Some(self.connection.session.id);
+                let you = Some(self.owner_id(acquire));
                 let state = self.core.shared.engine.query(engine_key(acquire.key), now);
                 let holder = state.and_then(|state| {
                     let mut holders = state.holders.into_iter();
@@ -36,7 +36,8 @@ impl Batch {
             (Recollection::Forgotten, Request::Acquire(acquire))
                 if acquire.is_reentrant
                     || acquire.mode == Mode::Shared
-                    || acquire.wait_ms > 0 && self.holds(acquire.key, now) =>
+                    || acquire.wait_ms > 0
+                        && self.is_held_by(self.owner_id(acquire), acquire.key, now) =>
             {
                 Some(forgotten())
             }
@@ -51,6 +52,12 @@ impl Batch {
             }
             _ => None,
         }
+    }
+
+    /// The session to which what is granted belongs.
+    fn owner_id(&self, acquire: &Acquire<'_>) -> SessionId {
+        let detached = self.core.shared.detached().filter(|_| acquire.is_detached);
+        detached.map_or(self.connection.session.id, |detached| detached.id)
     }
 }
 
