@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Ask};
 use crate::client::Handle;
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::lease::Lease;
 use crate::pool::Pool;
@@ -10,7 +11,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// One hold of a lease. Dropping it gives the hold back.
 ///
@@ -41,7 +41,7 @@ impl Grant {
         if std::mem::replace(&mut self.is_given_back, true) {
             return None;
         }
-        let leaving = self.lease.leave(Instant::now());
+        let leaving = self.lease.leave(Moment::now());
         if leaving.is_last {
             self.pool.leases.forget(&self.lease);
         }
@@ -161,11 +161,11 @@ impl Guard {
     /// Until when the lock is certainly held, as things stand. Moves on as renewals succeed; once the lock is lost, it
     /// is the moment of the loss, or the deadline if that was earlier.
     ///
-    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, on the monotonic
-    /// clock, minus a margin: the server cannot have begun the lease earlier, so the lock cannot end earlier than this
-    /// either, unless somebody takes it away by force. It is never later than the end of the session. After
-    /// a long wait in the queue the guard is only handed out after one renewal, so that it does not start its life nearly
-    /// used up.
+    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, minus a margin, on a
+    /// clock that does not jump and, on Linux, goes on while the machine is suspended. The server cannot have begun the lease
+    /// earlier, so the lock cannot end earlier than this either, unless somebody takes it away by force. It is never later
+    /// than the end of the session. After a long wait in the queue the guard is only handed out after one renewal, so that it
+    /// does not start its life nearly used up.
     ///
     /// ```no_run
     /// # async fn example(guard: fencepost::Guard) {
@@ -185,9 +185,9 @@ impl Guard {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        let now = Instant::now();
+        let now = Moment::now();
         match self.lease().check(now) {
-            Ok(deadline) => deadline - now,
+            Ok(deadline) => deadline.since(now),
             Err(_) => Duration::ZERO,
         }
     }
@@ -204,7 +204,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn is_valid(&self) -> bool {
-        self.lease().check(Instant::now()).is_ok()
+        self.lease().check(Moment::now()).is_ok()
     }
 
     /// A future that completes as soon as the lock is gone: the server said so, a renewal was refused, the session ended,
@@ -243,7 +243,7 @@ impl Guard {
     /// ```
     pub async fn renew(&self) -> Result<std::time::Instant, Error> {
         let lease = self.lease();
-        lease.check(Instant::now()).map_err(Error::Lost)?;
+        lease.check(Moment::now()).map_err(Error::Lost)?;
         let ask = Ask::Renew {
             key: Arc::clone(&lease.key),
             fence: lease.fence(),
@@ -270,7 +270,7 @@ impl Guard {
     /// ```
     pub async fn downgrade(&self) -> Result<Fence, Error> {
         let lease = self.lease();
-        lease.check(Instant::now()).map_err(Error::Lost)?;
+        lease.check(Moment::now()).map_err(Error::Lost)?;
         let ask = Ask::Downgrade {
             key: Arc::clone(&lease.key),
             fence: lease.fence(),
@@ -286,7 +286,7 @@ impl Guard {
         let lane = pool.lane_of(&lease.key);
         let answer = pool.call_soon(lane, ask, Some(lease)).await;
         // The session's end or the deadline may have come first.
-        if let Err(loss) = lease.check(Instant::now()) {
+        if let Err(loss) = lease.check(Moment::now()) {
             return Err(Error::Lost(loss));
         }
         match answer? {
@@ -316,7 +316,7 @@ impl Guard {
     pub async fn release(mut self) -> Result<Release, Error> {
         // A detached lock was not to be given back by a drop; this is no drop.
         self.grant.is_given_back = false;
-        let before = self.lease().check(Instant::now());
+        let before = self.lease().check(Moment::now());
         let Some(release) = self.grant.give_back() else {
             let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
             return Ok(Release::AlreadyLost(loss));

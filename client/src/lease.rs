@@ -26,6 +26,7 @@
 //! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten the lease); an answer
 //! to an older request can only make it earlier.
 
+use crate::clock::{self, Moment};
 use crate::error::Loss;
 use crate::limits::{MARGIN_FRACTION, MARGIN_TICKS, RENEW_FRACTION, RENEW_JITTER};
 use crate::retry::spread;
@@ -34,7 +35,6 @@ use protocol::{Fence, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// For how long after the sending of its request a lease of `ttl` is certain.
 pub(crate) fn certain(ttl: Duration) -> Duration {
@@ -55,13 +55,13 @@ pub(crate) struct SessionLife {
 /// The newest request that the server answered by keeping the session alive.
 #[derive(Clone, Copy, Debug)]
 struct KnownLife {
-    sent: Instant,
+    sent: Moment,
     /// For how long, as the server promised.
     ttl: Duration,
 }
 
 impl SessionLife {
-    pub(crate) fn new(ttl: Duration, sent: Instant) -> Self {
+    pub(crate) fn new(ttl: Duration, sent: Moment) -> Self {
         Self {
             known: Mutex::new(KnownLife { sent, ttl }),
         }
@@ -69,7 +69,7 @@ impl SessionLife {
 
     /// A request sent then kept the session alive for `ttl`. The newest request decides, even with an earlier end: a server
     /// that was restarted may give its sessions less time than the one before. An older one says nothing new.
-    pub(crate) fn kept(&self, sent: Instant, ttl: Duration) {
+    pub(crate) fn kept(&self, sent: Moment, ttl: Duration) {
         let mut known = self.known.lock();
         if sent >= known.sent {
             *known = KnownLife { sent, ttl };
@@ -82,7 +82,7 @@ impl SessionLife {
     }
 
     /// Until when the session certainly lives.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Moment {
         let known = *self.known.lock();
         known.sent + certain(known.ttl)
     }
@@ -105,7 +105,7 @@ pub(crate) struct Terms {
     pub(crate) is_auto_renewed: bool,
     pub(crate) metadata: Arc<[u8]>,
     /// When the request was first sent.
-    pub(crate) sent: Instant,
+    pub(crate) sent: Moment,
 }
 
 #[derive(Debug)]
@@ -127,10 +127,10 @@ struct State {
     mode: Mode,
     ttl: Duration,
     /// When the request was sent that the present deadline comes from, and what it was granted.
-    sent: Instant,
+    sent: Moment,
     granted: Duration,
     /// The lease's own; see the module's documentation.
-    deadline: Instant,
+    deadline: Moment,
     /// Guards that share this lease.
     hold_count: u32,
     is_auto_renewed: bool,
@@ -210,11 +210,11 @@ impl Lease {
     }
 
     /// Until when it is certainly ours; the moment of the loss, once it is lost.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Moment {
         self.bound(&self.state.lock())
     }
 
-    fn bound(&self, state: &State) -> Instant {
+    fn bound(&self, state: &State) -> Moment {
         match &self.life {
             Some(life) if state.loss.is_none() && self.is_session_bound => life.deadline(),
             Some(life) if state.loss.is_none() => state.deadline.min(life.deadline()),
@@ -229,7 +229,7 @@ impl Lease {
 
     /// Until when it is ours, or why it is not. A deadline found to have passed is final: whoever has been told that the
     /// lock is gone must not see it come back.
-    pub(crate) fn check(&self, now: Instant) -> Result<Instant, Loss> {
+    pub(crate) fn check(&self, now: Moment) -> Result<Moment, Loss> {
         let mut state = self.state.lock();
         if let Some(loss) = state.loss {
             return Err(loss);
@@ -245,7 +245,7 @@ impl Lease {
     }
 
     /// It is gone. Returns how it ended, which may have been before.
-    pub(crate) fn lose(&self, loss: Loss, now: Instant) -> Loss {
+    pub(crate) fn lose(&self, loss: Loss, now: Moment) -> Loss {
         let mut state = self.state.lock();
         if let Some(earlier) = state.loss {
             return earlier;
@@ -267,19 +267,20 @@ impl Lease {
         loop {
             // Made before the check, so that a loss between the two is not missed.
             let gone = self.gone.notified();
-            match self.check(Instant::now()) {
+            let now = Moment::now();
+            match self.check(now) {
                 Err(loss) => return loss,
                 // By then the deadline may have moved: the loop looks again.
                 Ok(deadline) => tokio::select! {
                     () = gone => {}
-                    () = tokio::time::sleep_until(deadline) => {}
+                    () = clock::sleep_until(deadline.min(now + clock::LOOK_MAX)) => {}
                 },
             }
         }
     }
 
     /// One guard less. `Some` tells the guard to release: the fence, and whether it was the last.
-    pub(crate) fn leave(&self, now: Instant) -> Leaving {
+    pub(crate) fn leave(&self, now: Moment) -> Leaving {
         let mut state = self.state.lock();
         state.hold_count = state
             .hold_count
@@ -299,7 +300,7 @@ impl Lease {
     }
 
     /// A request about this lease was answered: it has `granted`, counted from `sent`.
-    pub(crate) fn note_answer(&self, sent: Instant, granted: Duration) {
+    pub(crate) fn note_answer(&self, sent: Moment, granted: Duration) {
         self.state.lock().note_answer(sent, granted);
     }
 
@@ -311,13 +312,13 @@ impl Lease {
     }
 
     /// Whether so much of the lease is gone that it has to be renewed before somebody can use it.
-    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+    pub(crate) fn is_stale(&self, now: Moment) -> bool {
         let state = self.state.lock();
         !self.is_session_bound && now >= state.sent + state.granted / RENEW_FRACTION
     }
 
     /// When the watchdog should renew it, if it should.
-    pub(crate) fn renewal_due(&self) -> Option<Instant> {
+    pub(crate) fn renewal_due(&self) -> Option<Moment> {
         let state = self.state.lock();
         let is_wanted = state.is_auto_renewed && !self.is_session_bound && state.loss.is_none();
         is_wanted.then(|| state.sent + renewal_interval(state.granted))
@@ -350,7 +351,7 @@ impl Lease {
 }
 
 impl State {
-    fn note_answer(&mut self, sent: Instant, granted: Duration) {
+    fn note_answer(&mut self, sent: Moment, granted: Duration) {
         let deadline = sent + certain(granted);
         if self.loss.is_some() {
             // Lost stays lost.
@@ -364,7 +365,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, loss: Loss, at: Instant) {
+    fn end(&mut self, loss: Loss, at: Moment) {
         self.loss = Some(loss);
         self.deadline = at;
     }

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Ask, Wish};
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::{Error, LockError};
 use crate::guard::Guard;
 use crate::info::Contention;
@@ -283,10 +284,11 @@ impl LockRequest {
     /// ```
     pub async fn acquire(self) -> Result<Guard, LockError> {
         let settings = &self.client.pool().settings;
-        let wait_until = Instant::now() + self.checked_wait()?;
-        let deadline = wait_until + settings.request_timeout;
+        let wait = self.checked_wait()?;
+        let wait_until = Moment::now() + wait;
+        let deadline = Instant::now() + wait + settings.request_timeout;
         loop {
-            let is_waiting = wait_until > Instant::now();
+            let is_waiting = wait_until > Moment::now();
             let wish = self.wish(is_waiting.then_some(wait_until))?;
             let retry_after = match self.ask(wish, deadline).await {
                 Ok(Answer::Granted(grant)) => return Ok(self.client.guard(grant)),
@@ -306,7 +308,7 @@ impl LockRequest {
             };
             let pause = retry_after.unwrap_or(RETRY_FIRST);
             let pause = pause + spread(pause / 2, 1.0);
-            sleep(pause.min(wait_until.duration_since(Instant::now()))).await;
+            sleep(pause.min(wait_until.since(Moment::now()))).await;
         }
     }
 
@@ -353,7 +355,7 @@ impl LockRequest {
         pool.call(lane, Ask::Acquire(wish), None, deadline).await
     }
 
-    fn wish(&self, wait_until: Option<Instant>) -> Result<Wish, Error> {
+    fn wish(&self, wait_until: Option<Moment>) -> Result<Wish, Error> {
         Key::new(&self.key)?;
         Metadata::new(&self.metadata)?;
         TraceId::new(self.trace_id.as_deref().unwrap_or_default())?;

@@ -17,6 +17,7 @@
 //! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
 //! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
 
+use crate::clock::Moment;
 use crate::error::{ConnectError, Loss};
 use crate::lease::SessionLife;
 use crate::leases::Leases;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 #[derive(Debug, Default)]
 pub(crate) struct Session {
@@ -146,7 +147,7 @@ impl Session {
         let mut state = self.state.lock();
         if state.era.epoch == epoch {
             state.current = None;
-            leases.lose_all(epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(epoch, Loss::SessionEnded, Moment::now());
         }
     }
 
@@ -202,7 +203,7 @@ impl Session {
         };
         let mut out = BytesMut::new();
         Request::Hello(hello).append(next_id(), &mut out);
-        let sent = Instant::now();
+        let sent = Moment::now();
         stream.write_all(&out).await.map_err(unreachable)?;
 
         let mut input = BytesMut::with_capacity(limits::HELLO_FRAME_BYTES_MAX as usize);
@@ -221,7 +222,7 @@ impl Session {
                     Reply::Welcome(welcome) => {
                         let moments = Moments {
                             sent,
-                            now: Instant::now(),
+                            now: Moment::now(),
                         };
                         let welcomed = self.welcomed(opening, &welcome, moments, settings, leases);
                         let welcomed = welcomed.ok_or_else(|| ConnectError::Refused {
@@ -326,7 +327,7 @@ impl Session {
             .is_some_and(|current| current.key.session_id == key.session_id)
         {
             state.current = None;
-            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, Moment::now());
         }
     }
 }
@@ -350,8 +351,8 @@ const TOO_LATE: &str =
 /// When a hello was sent, and when its answer was read.
 #[derive(Clone, Copy)]
 struct Moments {
-    sent: Instant,
-    now: Instant,
+    sent: Moment,
+    now: Moment,
 }
 
 struct Welcomed {

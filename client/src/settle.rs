@@ -1,6 +1,7 @@
 //! What an answer does: to the leases, and for whoever asked. Decides and never waits.
 
 use crate::call::{Answer, Ask, Call, Sent, Sink, Wish};
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::guard::Grant;
 use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
@@ -10,14 +11,13 @@ use crate::pool::Pool;
 use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The session that a connection belongs to.
 pub(crate) struct Scope<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) epoch: u64,
     pub(crate) life: &'a Arc<SessionLife>,
-    pub(crate) now: Instant,
+    pub(crate) now: Moment,
 }
 
 impl Scope<'_> {

@@ -61,7 +61,7 @@ impl World {
             Opening::Resume(known) | Opening::Join(known) => known == key(number),
         };
         let welcome = welcome(number, is_resumed);
-        let sent = Instant::now();
+        let sent = Moment::now();
         self.hear(opening, &welcome, sent, sent)
             .expect("the session lives")
     }
@@ -71,8 +71,8 @@ impl World {
         &self,
         opening: Opening,
         welcome: &Welcome<'_>,
-        sent: Instant,
-        now: Instant,
+        sent: Moment,
+        now: Moment,
     ) -> Option<Welcomed> {
         let moments = Moments { sent, now };
         self.session
@@ -125,7 +125,7 @@ fn whoever_has_something_to_repeat_resumes_unless_somebody_has_since() {
 fn a_server_that_opens_another_session_costs_all_leases() {
     let world = World::new();
     let first = world.open(None, 1);
-    let now = Instant::now();
+    let now = Moment::now();
     let terms = terms("k", 1, Duration::from_secs(60), now);
     let lease = world
         .leases
@@ -200,7 +200,7 @@ fn a_resumed_session_lives_as_long_as_the_server_says_now() {
         session_ttl_ms: 2_000,
         ..welcome(1, true)
     };
-    let sent = Instant::now();
+    let sent = Moment::now();
     let opening = world.next_opening(None);
     let back = world.hear(opening, &shorter, sent, sent).unwrap();
     let ttl = Duration::from_secs(2);
