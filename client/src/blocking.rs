@@ -20,7 +20,7 @@
 
 use crate::builder::Builder;
 use crate::error::{ConnectError, Error, LockError, Loss};
-use crate::guard::Release;
+use crate::guard::{LockHandle, Release};
 use crate::info::{KeyState, LockInfo, SessionInfo, Stat};
 use crate::lock::LockRequest;
 use crate::operator::ForceRelease;
@@ -231,6 +231,21 @@ impl Client {
         self.runtime.wait(self.client.force_release(key, fence))
     }
 
+    /// See [`crate::Client::release_detached`].
+    ///
+    /// # Errors
+    /// No answer came; the lock may or may not have been released.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::blocking::Client, handle: fencepost::LockHandle) -> Result<(), fencepost::Error> {
+    /// client.release_detached(&handle)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release_detached(&self, handle: &LockHandle) -> Result<Release, Error> {
+        self.runtime.wait(self.client.release_detached(handle))
+    }
+
     /// See [`crate::Client::ping`].
     ///
     /// # Errors
@@ -312,6 +327,17 @@ impl Guard {
     /// ```
     pub fn fence(&self) -> Fence {
         self.guard.fence()
+    }
+
+    /// See [`crate::Guard::handle`].
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::blocking::Guard) {
+    /// println!("{:?}", guard.handle());
+    /// # }
+    /// ```
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
     }
 
     /// See [`crate::Guard::mode`].

@@ -1,5 +1,6 @@
 //! One request on its way: what is asked, who gets the answer, and whether it has been sent before.
 
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::guard::Grant;
 use crate::info::{Contention, KeyState, LockInfo, PageOf, SessionInfo, Stat};
@@ -11,7 +12,6 @@ use protocol::{
 };
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::Instant;
 
 /// What is asked, owned, so that it can be sent again. Every length was checked when it was made.
 #[derive(Debug)]
@@ -70,8 +70,10 @@ pub(crate) struct Wish {
     pub(crate) lease: protocol::Lease,
     /// Until when to stand in line; `None` wants an answer at once. A moment, not a length of time: what is sent late,
     /// or again, waits only for the rest.
-    pub(crate) wait_until: Option<Instant>,
+    pub(crate) wait_until: Option<Moment>,
     pub(crate) is_reentrant: bool,
+    /// The lock is to belong to no session.
+    pub(crate) is_detached: bool,
     pub(crate) is_auto_renewed: bool,
     pub(crate) metadata: Arc<[u8]>,
     pub(crate) trace_id: Option<Arc<str>>,
@@ -81,7 +83,7 @@ const CHECKED: &str = "its length was checked when it was taken from the caller"
 
 impl Ask {
     /// As the wire has it, if it is sent now.
-    pub(crate) fn as_request(&self, now: Instant) -> Request<'_> {
+    pub(crate) fn as_request(&self, now: Moment) -> Request<'_> {
         fn key_of(key: &[u8]) -> Key<'_> {
             Key::new(key).expect(CHECKED)
         }
@@ -95,6 +97,7 @@ impl Ask {
                 lease: wish.lease,
                 wait_ms: wish.wait_ms(now),
                 is_reentrant: wish.is_reentrant,
+                is_detached: wish.is_detached,
                 metadata: Metadata::new(&wish.metadata).expect(CHECKED),
                 trace_id: match &wish.trace_id {
                     Some(trace_id) => TraceId::new(trace_id).expect(CHECKED),
@@ -193,10 +196,10 @@ impl Ask {
 }
 
 impl Wish {
-    fn wait_ms(&self, now: Instant) -> u32 {
+    fn wait_ms(&self, now: Moment) -> u32 {
         let left = self
             .wait_until
-            .map_or_else(Default::default, |until| until.duration_since(now));
+            .map_or_else(Default::default, |until| until.since(now));
         // A part of a millisecond is still a wish to wait.
         let wait_ms = left.as_millis() + u128::from(!left.subsec_nanos().is_multiple_of(1_000_000));
         u32::try_from(wait_ms).expect("checked against WAIT_MS_MAX when it was asked for")
@@ -264,9 +267,9 @@ pub(crate) struct Call {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     /// The first time under this id: what it did may have been done then.
-    pub(crate) first: Instant,
+    pub(crate) first: Moment,
     /// On the present connection.
-    pub(crate) last: Instant,
+    pub(crate) last: Moment,
     /// In which session.
     pub(crate) epoch: u64,
 }
@@ -309,7 +312,7 @@ impl Call {
     }
 
     /// Appends it to `out`, marked as repeated if it has been sent in this session before.
-    pub(crate) fn send(&mut self, epoch: u64, now: Instant, out: &mut BytesMut) {
+    pub(crate) fn send(&mut self, epoch: u64, now: Moment, out: &mut BytesMut) {
         self.place = None;
         let request = self.ask.as_request(now);
         match &mut self.sent {

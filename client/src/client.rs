@@ -3,11 +3,11 @@
 use crate::builder::Builder;
 use crate::call::{Answer, Ask};
 use crate::error::{ConnectError, Error, LockError};
-use crate::guard::{Grant, Guard};
+use crate::guard::{Grant, Guard, LockHandle, Release};
 use crate::lane::Status;
 use crate::lock::LockRequest;
 use crate::pool::Pool;
-use protocol::Fence;
+use protocol::{Fence, Key};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -115,6 +115,41 @@ impl Client {
         W: Future<Output = T>,
     {
         self.lock(key).with(work).await
+    }
+
+    /// Releases a [detached](LockRequest::detached) lock by its key and fence. Any client with a token that the server accepts may
+    /// do it, not only the one that took it.
+    ///
+    /// Cancel safe: if dropped, it may or may not take effect.
+    ///
+    /// # Errors
+    /// No answer came; the lock may or may not have been released. [`Error::Invalid`] if the key is none.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client, handle: fencepost::LockHandle) -> Result<(), fencepost::Error> {
+    /// match client.release_detached(&handle).await? {
+    ///     fencepost::Release::Released => {}
+    ///     fencepost::Release::AlreadyLost(loss) => eprintln!("{loss}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release_detached(&self, handle: &LockHandle) -> Result<Release, Error> {
+        Key::new(&handle.key)?;
+        let pool = self.pool();
+        let ask = Ask::Release {
+            key: handle.key.as_slice().into(),
+            fence: handle.fence,
+            is_last: true,
+        };
+        let lane = pool.lane_of(&handle.key);
+        match pool.call_soon(lane, ask, None).await? {
+            Answer::Released => Ok(Release::Released),
+            Answer::NotHeld(reason) => Ok(Release::AlreadyLost(reason.into())),
+            _ => Err(Error::Unexpected {
+                request: "a release",
+            }),
+        }
     }
 
     /// The id of the present session, as operators see it in lists; `None` after a session was lost and before the next

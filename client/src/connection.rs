@@ -6,6 +6,7 @@
 //! another lane can, that one takes over.
 
 use crate::call::{Ask, Call, Class, Sink};
+use crate::clock::Moment;
 use crate::error::{ConnectError, Error, Loss};
 use crate::lane::{Batch, Lane, Room};
 use crate::limits::{OUT_BYTES_MAX, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
@@ -191,12 +192,12 @@ impl Connection {
         } else if !is_in_grace {
             // A `Lost` may have been on its way when the last connection broke. In a grace period there is nothing to ask for:
             // the server does not know our locks before the connection that resumed the session has claimed them.
-            self.pool.leases.schedule_all(Instant::now());
+            self.pool.leases.schedule_all(Moment::now());
         }
         // When a dead connection must be noticed: early enough for a second attempt, within a request's time and before
         // the session ends.
         let silence_max = (self.pool.settings.request_timeout / 2)
-            .min(life.ttl / RENEW_FRACTION)
+            .min(life.ttl() / RENEW_FRACTION)
             .max(SILENCE_MIN);
         // Since when answers are due and nothing came.
         let mut quiet_since = Instant::now();
@@ -211,9 +212,9 @@ impl Connection {
                     pool: &Arc::clone(&self.pool),
                     epoch: era.epoch,
                     life: &life,
-                    now: Instant::now(),
+                    now: Moment::now(),
                 };
-                quiet_since = scope.now;
+                quiet_since = Instant::now();
                 match self.read_frames(&scope, &mut input) {
                     Ok(answered) => *has_answered |= answered,
                     Err(end) => return end,
@@ -320,7 +321,7 @@ impl Connection {
             return self.batch.is_leaving;
         }
         // Before anything goes out: leases count from here.
-        let now = Instant::now();
+        let now = Moment::now();
         while let Some(call) = self.backlog.pop_front() {
             if !self.in_flight.has_room_for(call.class, bounds) {
                 self.backlog.push_front(call);
@@ -353,13 +354,13 @@ impl Connection {
         self.batch.is_leaving
     }
 
-    fn send(&mut self, mut call: Call, epoch: u64, now: Instant, out: &mut BytesMut) {
+    fn send(&mut self, mut call: Call, epoch: u64, now: Moment, out: &mut BytesMut) {
         call.send(epoch, now, out);
         self.in_flight.insert(call);
     }
 
     /// Sends a request that an earlier connection sent already, if that makes sense.
-    fn send_again(&mut self, mut call: Call, epoch: u64, now: Instant, out: &mut BytesMut) {
+    fn send_again(&mut self, mut call: Call, epoch: u64, now: Moment, out: &mut BytesMut) {
         let is_abandoned = call.is_abandoned();
         let is_same_session = call.sent.is_some_and(|sent| sent.epoch == epoch);
         match &mut call.ask {
@@ -371,6 +372,12 @@ impl Connection {
                 self.send(call, epoch, now, out);
             }
             _ if is_abandoned => {}
+            // Claims are made when the server no longer knows who held what. Another client may have been granted the lock
+            // since it lapsed, so a claim may only go out for a lease that is certainly ours at this moment. Here and not
+            // where claims are made: one that is repeated may have lapsed while there was no connection.
+            Ask::Reclaim { lease, .. } if lease.check(now).is_err() => {
+                self.pool.leases.forget(lease);
+            }
             Ask::Renew { .. }
             | Ask::Release { .. }
             | Ask::Downgrade { .. }
@@ -387,7 +394,7 @@ impl Connection {
     /// The connection is gone: what it left unanswered is for the next one. Only the watchdog's renewals are not
     /// repeated, because a new one counts from later.
     fn keep_unanswered(&mut self) {
-        let now = Instant::now();
+        let now = Moment::now();
         for call in self.in_flight.take_all() {
             match (&call.ask, &call.sink, &call.lease) {
                 (Ask::Renew { .. }, Sink::Nobody, Some(lease)) => {
@@ -400,7 +407,8 @@ impl Connection {
         self.backlog.make_contiguous().sort_by_key(|call| call.id);
     }
 
-    /// The server restarted: claim every lock we believe we have, before anything else is sent.
+    /// The server restarted: claim every lock we have, before anything else is sent. (`send_again` leaves out those that
+    /// have lapsed by then.)
     fn reclaim(&mut self) {
         for lease in self.pool.leases.all() {
             // Keeps the watchdog from renewing what the server does not know yet.
@@ -426,7 +434,7 @@ impl Drop for Connection {
         for call in self.backlog.drain(..) {
             call.fail(Error::Closed);
         }
-        self.pool.connection_ended(Instant::now());
+        self.pool.connection_ended(Moment::now());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Ask};
 use crate::client::Handle;
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::lease::Lease;
 use crate::pool::Pool;
@@ -10,7 +11,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// One hold of a lease. Dropping it gives the hold back.
 ///
@@ -31,12 +31,17 @@ impl Grant {
         }
     }
 
+    /// It has reached its caller. From here on a detached lock is not given back unless that is asked for.
+    fn hand_over(&mut self) {
+        self.is_given_back |= self.lease.is_detached();
+    }
+
     /// Takes the hold off the lease. `Some`: this is what the server has to be told.
     fn give_back(&mut self) -> Option<Ask> {
         if std::mem::replace(&mut self.is_given_back, true) {
             return None;
         }
-        let leaving = self.lease.leave(Instant::now());
+        let leaving = self.lease.leave(Moment::now());
         if leaving.is_last {
             self.pool.leases.forget(&self.lease);
         }
@@ -65,7 +70,7 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// A lock that is held. Releases it when dropped.
+/// A lock that is held. Releases it when dropped, unless it is [detached](crate::LockRequest::detached).
 ///
 /// Dropping works anywhere, outside a runtime too: the release is handed to the connection's task and goes out with its
 /// next write. To know that it arrived, use [`release`](Self::release).
@@ -91,7 +96,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(grant: Grant, handle: Arc<Handle>) -> Self {
+    pub(crate) fn new(mut grant: Grant, handle: Arc<Handle>) -> Self {
+        grant.hand_over();
         Self {
             grant,
             _handle: handle,
@@ -125,6 +131,22 @@ impl Guard {
         self.lease().fence()
     }
 
+    /// What names this grant on the server, for whoever is to [release](crate::Client::release_detached) a
+    /// [detached](crate::LockRequest::detached) lock. After a [`downgrade`](Self::downgrade) it is another one.
+    ///
+    /// ```no_run
+    /// # fn example(guard: fencepost::Guard) {
+    /// let handle = guard.handle();
+    /// assert_eq!(handle.fence, guard.fence());
+    /// # }
+    /// ```
+    pub fn handle(&self) -> LockHandle {
+        LockHandle {
+            key: self.key().to_vec(),
+            fence: self.fence(),
+        }
+    }
+
     /// Alone or shared.
     ///
     /// ```no_run
@@ -139,11 +161,11 @@ impl Guard {
     /// Until when the lock is certainly held, as things stand. Moves on as renewals succeed; once the lock is lost, it
     /// is the moment of the loss, or the deadline if that was earlier.
     ///
-    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, on the monotonic
-    /// clock, minus a margin: the server cannot have begun the lease earlier, so the lock cannot end earlier than this
-    /// either, unless somebody takes it away by force. It is never later than the end of the session. After
-    /// a long wait in the queue the guard is only handed out after one renewal, so that it does not start its life nearly
-    /// used up.
+    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, minus a margin, on a
+    /// clock that does not jump and, on Linux, goes on while the machine is suspended. The server cannot have begun the lease
+    /// earlier, so the lock cannot end earlier than this either, unless somebody takes it away by force. It is never later
+    /// than the end of the session. After a long wait in the queue the guard is only handed out after one renewal, so that it
+    /// does not start its life nearly used up.
     ///
     /// ```no_run
     /// # async fn example(guard: fencepost::Guard) {
@@ -163,9 +185,9 @@ impl Guard {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        let now = Instant::now();
+        let now = Moment::now();
         match self.lease().check(now) {
-            Ok(deadline) => deadline - now,
+            Ok(deadline) => deadline.since(now),
             Err(_) => Duration::ZERO,
         }
     }
@@ -182,7 +204,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn is_valid(&self) -> bool {
-        self.lease().check(Instant::now()).is_ok()
+        self.lease().check(Moment::now()).is_ok()
     }
 
     /// A future that completes as soon as the lock is gone: the server said so, a renewal was refused, the session ended,
@@ -221,7 +243,7 @@ impl Guard {
     /// ```
     pub async fn renew(&self) -> Result<std::time::Instant, Error> {
         let lease = self.lease();
-        lease.check(Instant::now()).map_err(Error::Lost)?;
+        lease.check(Moment::now()).map_err(Error::Lost)?;
         let ask = Ask::Renew {
             key: Arc::clone(&lease.key),
             fence: lease.fence(),
@@ -248,7 +270,7 @@ impl Guard {
     /// ```
     pub async fn downgrade(&self) -> Result<Fence, Error> {
         let lease = self.lease();
-        lease.check(Instant::now()).map_err(Error::Lost)?;
+        lease.check(Moment::now()).map_err(Error::Lost)?;
         let ask = Ask::Downgrade {
             key: Arc::clone(&lease.key),
             fence: lease.fence(),
@@ -264,7 +286,7 @@ impl Guard {
         let lane = pool.lane_of(&lease.key);
         let answer = pool.call_soon(lane, ask, Some(lease)).await;
         // The session's end or the deadline may have come first.
-        if let Err(loss) = lease.check(Instant::now()) {
+        if let Err(loss) = lease.check(Moment::now()) {
             return Err(Error::Lost(loss));
         }
         match answer? {
@@ -292,7 +314,9 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<Release, Error> {
-        let before = self.lease().check(Instant::now());
+        // A detached lock was not to be given back by a drop; this is no drop.
+        self.grant.is_given_back = false;
+        let before = self.lease().check(Moment::now());
         let Some(release) = self.grant.give_back() else {
             let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
             return Ok(Release::AlreadyLost(loss));
@@ -313,6 +337,16 @@ impl Guard {
             (Err(error), _) => Err(error),
         }
     }
+}
+
+/// Key and fence of a grant, from [`Guard::handle`]: all that it takes to release a detached lock. Can be made of the two as
+/// well, where they were passed on as text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockHandle {
+    /// What is locked.
+    pub key: Vec<u8>,
+    /// Under which fence.
+    pub fence: Fence,
 }
 
 impl fmt::Debug for Guard {

@@ -12,15 +12,25 @@ pub struct Contention {
     pub holder_count: u32,
     /// How many wait for it.
     pub queue_length: u32,
-    /// One of the holders. `None` when the lock changed hands while the answer was written.
+    /// One of the holders. `None` when the lock changed hands while the answer was written, or when the server is
+    /// [recovering](Self::recovering) and no holder has claimed it.
     pub holder: Option<Holder>,
+    /// The server was restarted, and for this much longer it does not know all holders and grants nothing new: the lock may be
+    /// held although no holder is shown. `None` almost always.
+    pub recovering: Option<Duration>,
 }
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
             Some(holder) => write!(f, "held by {holder}")?,
-            None => f.write_str("it changed hands just now")?,
+            None => match self.recovering {
+                Some(left) => write!(
+                    f,
+                    "the server is recovering from a restart for {left:?} more and does not know all holders: it may be held"
+                )?,
+                None => f.write_str("it changed hands just now")?,
+            },
         }
         if self.holder_count > 1 {
             write!(f, " and {} more", self.holder_count - 1)?;
@@ -38,6 +48,7 @@ impl From<protocol::Contention<'_>> for Contention {
             holder_count: contention.holder_count,
             queue_length: contention.queue_length,
             holder: contention.holder.map(Holder::from),
+            recovering: millis(contention.recovering_ms),
         }
     }
 }
@@ -47,6 +58,10 @@ pub const REMAINING_MAX: Duration = Duration::from_millis(protocol::NO_END_MS as
 
 fn remaining(remaining_ms: u32) -> Option<Duration> {
     (remaining_ms != protocol::NO_END_MS).then(|| Duration::from_millis(remaining_ms.into()))
+}
+
+pub(crate) fn millis(ms: Option<u32>) -> Option<Duration> {
+    ms.map(|ms| Duration::from_millis(ms.into()))
 }
 
 /// One holder of a lock, as the server sees it.
@@ -121,12 +136,15 @@ impl From<protocol::Holder<'_>> for Holder {
 pub struct KeyState {
     /// The fence of its newest grant, if the server remembers one.
     pub last_fence: Option<Fence>,
-    /// How many hold it; 0 means that it is free.
+    /// How many hold it; 0 means that it is free, unless the server is [recovering](Self::recovering).
     pub holder_count: u32,
     /// How many wait for it.
     pub queue_length: u32,
     /// The holders, or as many of them as fit an answer.
     pub holders: Vec<Holder>,
+    /// The server was restarted, and for this much longer it does not know all holders: the key may be held by others than are
+    /// shown here. `None` almost always.
+    pub recovering: Option<Duration>,
 }
 
 /// One held lock of a list, from [`Client::list`](crate::Client::list).
@@ -135,7 +153,7 @@ pub struct KeyState {
 pub struct LockInfo {
     /// What is locked.
     pub key: Vec<u8>,
-    /// By whom.
+    /// By whom. Whether the server is recovering is asked of [the pages](crate::Pages::recovering), not of each lock.
     pub contention: Contention,
 }
 
@@ -213,4 +231,6 @@ pub(crate) struct PageOf<T> {
     pub(crate) entries: Vec<T>,
     /// Empty after the last page.
     pub(crate) next: Vec<u8>,
+    /// For how much longer the server does not know all holders.
+    pub(crate) recovering: Option<Duration>,
 }

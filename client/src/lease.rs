@@ -20,11 +20,13 @@
 //!   deadlines: the lease's own, and the session's, which counts from the sending of the last hello or keep-alive that
 //!   was answered. (Other requests are signs of life too, but a server need not take note of each one to the
 //!   millisecond.) Locks bound to their session have only the latter.
+//! - *A detached lock* belongs to no session, and its own deadline is all there is.
 //! - *Reentrant guards* of one grant share one lease, here as on the server, and with it their deadline.
 //!
 //! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten the lease); an answer
 //! to an older request can only make it earlier.
 
+use crate::clock::{self, Moment};
 use crate::error::Loss;
 use crate::limits::{MARGIN_FRACTION, MARGIN_TICKS, RENEW_FRACTION, RENEW_JITTER};
 use crate::retry::spread;
@@ -33,7 +35,6 @@ use protocol::{Fence, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 /// For how long after the sending of its request a lease of `ttl` is certain.
 pub(crate) fn certain(ttl: Duration) -> Duration {
@@ -48,30 +49,47 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The life of one session, as far as the server's answers prove it.
 #[derive(Debug)]
 pub(crate) struct SessionLife {
-    /// As the server promised when it opened the session.
-    pub(crate) ttl: Duration,
-    deadline: Mutex<Instant>,
+    known: Mutex<KnownLife>,
+}
+
+/// The newest request that the server answered by keeping the session alive.
+#[derive(Clone, Copy, Debug)]
+struct KnownLife {
+    sent: Moment,
+    /// For how long, as the server promised.
+    ttl: Duration,
 }
 
 impl SessionLife {
-    pub(crate) fn new(ttl: Duration, sent: Instant) -> Self {
+    pub(crate) fn new(ttl: Duration, sent: Moment) -> Self {
         Self {
-            ttl,
-            deadline: Mutex::new(sent + certain(ttl)),
+            known: Mutex::new(KnownLife { sent, ttl }),
         }
     }
 
-    /// A request sent then kept the session alive for `ttl`.
-    pub(crate) fn kept(&self, sent: Instant, ttl: Duration) {
-        let mut deadline = self.deadline.lock();
-        *deadline = (*deadline).max(sent + certain(ttl));
+    /// A request sent then kept the session alive for `ttl`. The newest request decides, even with an earlier end: a server
+    /// that was restarted may give its sessions less time than the one before. An older one says nothing new.
+    pub(crate) fn kept(&self, sent: Moment, ttl: Duration) {
+        let mut known = self.known.lock();
+        if sent >= known.sent {
+            *known = KnownLife { sent, ttl };
+        }
+    }
+
+    /// How long the session outlives its last sign of life.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.known.lock().ttl
     }
 
     /// Until when the session certainly lives.
-    pub(crate) fn deadline(&self) -> Instant {
-        *self.deadline.lock()
+    pub(crate) fn deadline(&self) -> Moment {
+        let known = *self.known.lock();
+        known.sent + certain(known.ttl)
     }
 }
+
+/// The number of all detached leases: those in the client's list count from 1.
+const DETACHED_SERIAL: u64 = 0;
 
 /// What a grant came with.
 #[derive(Clone, Debug)]
@@ -87,7 +105,7 @@ pub(crate) struct Terms {
     pub(crate) is_auto_renewed: bool,
     pub(crate) metadata: Arc<[u8]>,
     /// When the request was first sent.
-    pub(crate) sent: Instant,
+    pub(crate) sent: Moment,
 }
 
 #[derive(Debug)]
@@ -97,7 +115,8 @@ pub(crate) struct Lease {
     pub(crate) key: Arc<[u8]>,
     pub(crate) metadata: Arc<[u8]>,
     pub(crate) is_session_bound: bool,
-    life: Arc<SessionLife>,
+    /// `None` for a detached lock, which belongs to no session.
+    life: Option<Arc<SessionLife>>,
     gone: Notify,
     state: Mutex<State>,
 }
@@ -108,10 +127,10 @@ struct State {
     mode: Mode,
     ttl: Duration,
     /// When the request was sent that the present deadline comes from, and what it was granted.
-    sent: Instant,
+    sent: Moment,
     granted: Duration,
     /// The lease's own; see the module's documentation.
-    deadline: Instant,
+    deadline: Moment,
     /// Guards that share this lease.
     hold_count: u32,
     is_auto_renewed: bool,
@@ -122,6 +141,16 @@ struct State {
 
 impl Lease {
     pub(crate) fn new(serial: u64, terms: &Terms, life: Arc<SessionLife>) -> Self {
+        Self::with_life(serial, terms, Some(life))
+    }
+
+    /// One that lives by itself. It stands in no list: neither the end of a session nor the client's own costs it, the watchdog
+    /// does not renew it, and it is not claimed after a restart.
+    pub(crate) fn detached(terms: &Terms) -> Self {
+        Self::with_life(DETACHED_SERIAL, terms, None)
+    }
+
+    fn with_life(serial: u64, terms: &Terms, life: Option<Arc<SessionLife>>) -> Self {
         Self {
             serial,
             key: Arc::clone(&terms.key),
@@ -181,23 +210,26 @@ impl Lease {
     }
 
     /// Until when it is certainly ours; the moment of the loss, once it is lost.
-    pub(crate) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Moment {
         self.bound(&self.state.lock())
     }
 
-    fn bound(&self, state: &State) -> Instant {
-        if state.loss.is_some() {
-            state.deadline
-        } else if self.is_session_bound {
-            self.life.deadline()
-        } else {
-            state.deadline.min(self.life.deadline())
+    fn bound(&self, state: &State) -> Moment {
+        match &self.life {
+            Some(life) if state.loss.is_none() && self.is_session_bound => life.deadline(),
+            Some(life) if state.loss.is_none() => state.deadline.min(life.deadline()),
+            _ => state.deadline,
         }
+    }
+
+    /// Whether it belongs to no session.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.life.is_none()
     }
 
     /// Until when it is ours, or why it is not. A deadline found to have passed is final: whoever has been told that the
     /// lock is gone must not see it come back.
-    pub(crate) fn check(&self, now: Instant) -> Result<Instant, Loss> {
+    pub(crate) fn check(&self, now: Moment) -> Result<Moment, Loss> {
         let mut state = self.state.lock();
         if let Some(loss) = state.loss {
             return Err(loss);
@@ -218,7 +250,7 @@ impl Lease {
     }
 
     /// It is gone. Returns how it ended, which may have been before.
-    pub(crate) fn lose(&self, loss: Loss, now: Instant) -> Loss {
+    pub(crate) fn lose(&self, loss: Loss, now: Moment) -> Loss {
         let mut state = self.state.lock();
         if let Some(earlier) = state.loss {
             return earlier;
@@ -240,19 +272,20 @@ impl Lease {
         loop {
             // Made before the check, so that a loss between the two is not missed.
             let gone = self.gone.notified();
-            match self.check(Instant::now()) {
+            let now = Moment::now();
+            match self.check(now) {
                 Err(loss) => return loss,
                 // By then the deadline may have moved: the loop looks again.
                 Ok(deadline) => tokio::select! {
                     () = gone => {}
-                    () = tokio::time::sleep_until(deadline) => {}
+                    () = clock::sleep_until(deadline.min(now + clock::LOOK_MAX)) => {}
                 },
             }
         }
     }
 
     /// One guard less. `Some` tells the guard to release: the fence, and whether it was the last.
-    pub(crate) fn leave(&self, now: Instant) -> Leaving {
+    pub(crate) fn leave(&self, now: Moment) -> Leaving {
         let mut state = self.state.lock();
         state.hold_count = state
             .hold_count
@@ -272,7 +305,7 @@ impl Lease {
     }
 
     /// A request about this lease was answered: it has `granted`, counted from `sent`.
-    pub(crate) fn note_answer(&self, sent: Instant, granted: Duration) {
+    pub(crate) fn note_answer(&self, sent: Moment, granted: Duration) {
         self.state.lock().note_answer(sent, granted);
     }
 
@@ -284,13 +317,13 @@ impl Lease {
     }
 
     /// Whether so much of the lease is gone that it has to be renewed before somebody can use it.
-    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+    pub(crate) fn is_stale(&self, now: Moment) -> bool {
         let state = self.state.lock();
         !self.is_session_bound && now >= state.sent + state.granted / RENEW_FRACTION
     }
 
     /// When the watchdog should renew it, if it should.
-    pub(crate) fn renewal_due(&self) -> Option<Instant> {
+    pub(crate) fn renewal_due(&self) -> Option<Moment> {
         let state = self.state.lock();
         let is_wanted = state.is_auto_renewed && !self.is_session_bound && state.loss.is_none();
         is_wanted.then(|| state.sent + renewal_interval(state.granted))
@@ -323,7 +356,7 @@ impl Lease {
 }
 
 impl State {
-    fn note_answer(&mut self, sent: Instant, granted: Duration) {
+    fn note_answer(&mut self, sent: Moment, granted: Duration) {
         let deadline = sent + certain(granted);
         if self.loss.is_some() {
             // Lost stays lost.
@@ -337,7 +370,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, loss: Loss, at: Instant) {
+    fn end(&mut self, loss: Loss, at: Moment) {
         self.loss = Some(loss);
         self.deadline = at;
     }

@@ -4,6 +4,7 @@
 //! One mutex guards both orders and the number of the session they belong to, so that a grant can never slip in after
 //! its session was declared dead. Lock order: this mutex, then a lease's own.
 
+use crate::clock::Moment;
 use crate::error::Loss;
 use crate::lease::{Lease, SessionLife, Terms};
 use parking_lot::Mutex;
@@ -11,7 +12,6 @@ use protocol::Fence;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -26,16 +26,16 @@ struct Held {
     epoch: u64,
     serial: u64,
     by_name: HashMap<(Arc<[u8]>, Fence), Entry>,
-    due: BTreeMap<(Instant, u64), Arc<Lease>>,
+    due: BTreeMap<(Moment, u64), Arc<Lease>>,
     /// When the watchdog will look next. It is only woken for what is due before that: a service that takes and
     /// releases locks all day then wakes it a few times a second at most, not once per lock.
-    looks_at: Option<Instant>,
+    looks_at: Option<Moment>,
 }
 
 #[derive(Debug)]
 struct Entry {
     lease: Arc<Lease>,
-    due: Option<Instant>,
+    due: Option<Moment>,
 }
 
 impl Leases {
@@ -46,7 +46,7 @@ impl Leases {
         terms: &Terms,
         epoch: u64,
         life: &Arc<SessionLife>,
-        now: Instant,
+        now: Moment,
     ) -> Arc<Lease> {
         let mut held = self.held.lock();
         held.serial += 1;
@@ -73,7 +73,7 @@ impl Leases {
     }
 
     /// Has the watchdog renew the lease at `due`.
-    pub(crate) fn schedule(&self, lease: &Arc<Lease>, due: Instant) {
+    pub(crate) fn schedule(&self, lease: &Arc<Lease>, due: Moment) {
         let mut held = self.held.lock();
         let name = (Arc::clone(&lease.key), lease.fence());
         let Some(entry) = held.by_name.get_mut(&name) else {
@@ -93,7 +93,7 @@ impl Leases {
     }
 
     /// Has the watchdog renew everything now: a connection broke, and with it a `Lost` may have gone missing.
-    pub(crate) fn schedule_all(&self, now: Instant) {
+    pub(crate) fn schedule_all(&self, now: Moment) {
         let mut held = self.held.lock();
         let held = &mut *held;
         for entry in held.by_name.values_mut() {
@@ -112,10 +112,10 @@ impl Leases {
     /// Moves the leases that are due into `due`, and says when to look again: at the next one, or at `latest`.
     pub(crate) fn take_due(
         &self,
-        now: Instant,
-        latest: Instant,
+        now: Moment,
+        latest: Moment,
         due: &mut Vec<Arc<Lease>>,
-    ) -> Instant {
+    ) -> Moment {
         let mut held = self.held.lock();
         let held = &mut *held;
         while let Some(first) = held.due.first_entry()
@@ -142,7 +142,7 @@ impl Leases {
     }
 
     /// The server says that a lock is lost.
-    pub(crate) fn lose(&self, key: &[u8], fence: Fence, loss: Loss, now: Instant) {
+    pub(crate) fn lose(&self, key: &[u8], fence: Fence, loss: Loss, now: Moment) {
         let mut held = self.held.lock();
         if let Some(entry) = held.by_name.remove(&(Arc::from(key), fence)) {
             held.unschedule(&entry);
@@ -151,7 +151,7 @@ impl Leases {
     }
 
     /// Session `epoch` and all before it are over, and everything they held is lost.
-    pub(crate) fn lose_all(&self, epoch: u64, loss: Loss, now: Instant) {
+    pub(crate) fn lose_all(&self, epoch: u64, loss: Loss, now: Moment) {
         let mut held = self.held.lock();
         if held.epoch > epoch {
             return;

@@ -58,6 +58,7 @@
 //! | `pool.rs`       | what everything shares: lanes, session, leases; which lane for which key                    |
 //! | `lane.rs`       | the queues in front of one connection; `call.rs`: one request on its way                    |
 //! | `connection.rs` | the task that owns a socket: batches, replies, reconnecting, repeating                      |
+//! | `clock.rs`      | the clock that leases are counted on                                                        |
 //! | `settle.rs`     | what each answer does; `session.rs`: hello, welcome, resuming                               |
 //! | `operator.rs`   | questions of operators; `info.rs`: what the server tells                                    |
 //! | `error.rs`      | what can go wrong; `limits.rs`: every bound; `retry.rs`: backoff; `blocking.rs`: not async  |
@@ -69,6 +70,7 @@ pub mod blocking;
 mod builder;
 mod call;
 mod client;
+mod clock;
 mod connection;
 mod error;
 mod guard;
@@ -88,7 +90,7 @@ mod watchdog;
 pub use builder::Builder;
 pub use client::Client;
 pub use error::{ConnectError, Error, LockError, Loss};
-pub use guard::{Guard, Release};
+pub use guard::{Guard, LockHandle, Release};
 pub use info::{Contention, Holder, KeyState, LockInfo, REMAINING_MAX, SessionInfo, Stat};
 pub use lock::{Acquisition, LockRequest};
 pub use operator::{ForceRelease, Pages};

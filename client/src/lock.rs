@@ -2,6 +2,7 @@
 
 use crate::call::{Answer, Ask, Wish};
 use crate::client::Client;
+use crate::clock::Moment;
 use crate::error::{Error, LockError};
 use crate::guard::Guard;
 use crate::info::Contention;
@@ -39,6 +40,7 @@ pub struct LockRequest {
     mode: Mode,
     is_session_bound: bool,
     is_reentrant: bool,
+    is_detached: bool,
     is_auto_renewed: bool,
     metadata: Arc<[u8]>,
     trace_id: Option<Arc<str>>,
@@ -82,6 +84,7 @@ impl LockRequest {
             mode: Mode::Exclusive,
             is_session_bound: false,
             is_reentrant: false,
+            is_detached: false,
             is_auto_renewed: true,
             metadata: Arc::default(),
             trace_id: None,
@@ -199,6 +202,31 @@ impl LockRequest {
         self
     }
 
+    /// Takes a lock that outlives this client and its process: it lives by its [`ttl`](Self::ttl) only, is not renewed by
+    /// itself, and is not released when its guard is dropped. Whoever knows its key and fence releases it, from anywhere:
+    /// [`Guard::handle`] gives the two, [`Client::release_detached`] takes them.
+    ///
+    /// For work that is handed on: a job that one process starts and another finishes. Choose the ttl for the whole of it.
+    /// [`session_bound`](Self::session_bound) and [`reentrant`](Self::reentrant) do not go with it: the lock belongs to no
+    /// session, and the server refuses the request.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let hour = std::time::Duration::from_secs(3600);
+    /// let guard = client.lock("jobs/nightly").ttl(hour).detached().acquire().await?;
+    /// let handle = guard.handle();
+    /// println!("start the job with {} {}", String::from_utf8_lossy(&handle.key), handle.fence);
+    /// // ... and where the job ends, perhaps on another machine:
+    /// client.release_detached(&handle).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn detached(mut self) -> Self {
+        self.is_detached = true;
+        self.is_auto_renewed = false;
+        self
+    }
+
     /// Asks once. Contention is an answer, not an error.
     ///
     /// Cancel safe: a grant that nobody is there to take is released at once.
@@ -230,8 +258,9 @@ impl LockRequest {
     /// first come, first served, and the lock is handed over, not raced for.
     ///
     /// Besides the wait, the request has the client's [`request_timeout`](crate::Builder::request_timeout) for the way
-    /// there and back. If the server grants nothing at the moment because it has just restarted or waits for its disk,
-    /// the request is repeated within the wait.
+    /// there and back. If the server grants nothing at the moment because it is about to stop, has just restarted or waits
+    /// for its disk, the request is repeated within the wait: a restart of the server costs a waiter its place in the line,
+    /// and nothing else. While the server is away, the client looks for it again.
     ///
     /// Cancel safe: dropping it takes the request out of the line, and a grant that comes all the same is released at
     /// once. The place in the line is lost.
@@ -256,10 +285,11 @@ impl LockRequest {
     /// ```
     pub async fn acquire(self) -> Result<Guard, LockError> {
         let settings = &self.client.pool().settings;
-        let wait_until = Instant::now() + self.checked_wait()?;
-        let deadline = wait_until + settings.request_timeout;
+        let wait = self.checked_wait()?;
+        let wait_until = Moment::now() + wait;
+        let deadline = Instant::now() + wait + settings.request_timeout;
         loop {
-            let is_waiting = wait_until > Instant::now();
+            let is_waiting = wait_until > Moment::now();
             let wish = self.wish(is_waiting.then_some(wait_until))?;
             let retry_after = match self.ask(wish, deadline).await {
                 Ok(Answer::Granted(grant)) => return Ok(self.client.guard(grant)),
@@ -269,14 +299,17 @@ impl LockRequest {
                 Ok(Answer::Lost(loss)) => return Err(LockError::Lost(loss)),
                 Ok(answer) => return Err(not_decided(answer).into()),
                 Err(Error::Unavailable {
-                    reason: UnavailableReason::RECOVERING | UnavailableReason::AT_CEILING,
+                    reason:
+                        UnavailableReason::RECOVERING
+                        | UnavailableReason::AT_CEILING
+                        | UnavailableReason::SHUTTING_DOWN,
                     retry_after,
                 }) if is_waiting => retry_after,
                 Err(error) => return Err(error.into()),
             };
             let pause = retry_after.unwrap_or(RETRY_FIRST);
             let pause = pause + spread(pause / 2, 1.0);
-            sleep(pause.min(wait_until.duration_since(Instant::now()))).await;
+            sleep(pause.min(wait_until.since(Moment::now()))).await;
         }
     }
 
@@ -323,7 +356,7 @@ impl LockRequest {
         pool.call(lane, Ask::Acquire(wish), None, deadline).await
     }
 
-    fn wish(&self, wait_until: Option<Instant>) -> Result<Wish, Error> {
+    fn wish(&self, wait_until: Option<Moment>) -> Result<Wish, Error> {
         Key::new(&self.key)?;
         Metadata::new(&self.metadata)?;
         TraceId::new(self.trace_id.as_deref().unwrap_or_default())?;
@@ -339,6 +372,7 @@ impl LockRequest {
             },
             wait_until,
             is_reentrant: self.is_reentrant,
+            is_detached: self.is_detached,
             is_auto_renewed: self.is_auto_renewed,
             metadata: Arc::clone(&self.metadata),
             trace_id: self.trace_id.clone(),

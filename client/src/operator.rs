@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::info::{KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use protocol::{Fence, Key, NotHeldReason, Prefix};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Client {
     /// Asks who holds a key, who waits for it, and which fence it gave out last.
@@ -152,6 +153,8 @@ pub struct Pages<T> {
     prefix: Vec<u8>,
     /// Where the next page begins; `None` after the last.
     cursor: Option<Vec<u8>>,
+    /// As the last page said.
+    recovering: Option<Duration>,
     entries: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -161,6 +164,7 @@ impl<T> Pages<T> {
             client,
             prefix,
             cursor: Some(Vec::new()),
+            recovering: None,
             entries: std::marker::PhantomData,
         }
     }
@@ -168,11 +172,31 @@ impl<T> Pages<T> {
     /// Takes note of where the next page begins.
     fn turn(&mut self, page: PageOf<T>) -> Vec<T> {
         self.cursor = (!page.next.is_empty()).then_some(page.next);
+        self.recovering = page.recovering;
         page.entries
     }
 }
 
 impl Pages<LockInfo> {
+    /// How much longer the server, which was restarted, does not know all holders, as of the page that came last: keys that are
+    /// not listed may be held. `None` almost always, and before the first page.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// let mut pages = client.list("orders/");
+    /// while let Some(locks) = pages.next().await? {
+    ///     println!("{} locks on this page", locks.len());
+    /// }
+    /// if let Some(left) = pages.recovering() {
+    ///     println!("there may be more: the server is recovering for {left:?}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn recovering(&self) -> Option<Duration> {
+        self.recovering
+    }
+
     /// The next page; `None` after the last. A page may be empty although more follow.
     ///
     /// Cancel safe: the page is asked for again.

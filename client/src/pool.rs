@@ -1,6 +1,7 @@
 //! What all handles, guards and tasks of one client share: its lanes, its session, its leases.
 
 use crate::call::{Answer, Ask, Call, Class, Sink};
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::lane::{Lane, Status};
 use crate::lease::Lease;
@@ -205,7 +206,8 @@ impl Pool {
         if !is_first {
             return None;
         }
-        self.leases.lose_all(LAST_EPOCH, Loss::Closed, now);
+        self.leases
+            .lose_all(LAST_EPOCH, Loss::Closed, Moment::now());
         let (sink, answer) = oneshot::channel();
         let goodbye = Call::new(self.next_id(), Ask::Goodbye, Sink::Caller(sink));
         let speaker = self.lanes.iter().position(Lane::is_open).unwrap_or(0);
@@ -228,7 +230,7 @@ impl Pool {
     }
 
     /// A connection's task ended. With the last one, nobody can renew anything any more.
-    pub(crate) fn connection_ended(&self, now: Instant) {
+    pub(crate) fn connection_ended(&self, now: Moment) {
         self.running.send_modify(|count| {
             *count -= 1;
             if *count == 0 {

@@ -9,7 +9,15 @@
 //! behind what we repeat: it would take effect a second time. So whoever has something to repeat resumes, unless somebody
 //! else has since. A connection's [`Era`] tells: which of the client's sessions it belongs to, and how often that had been
 //! resumed.
+//!
+//! # A server that was restarted
+//!
+//! In its grace period a server believes what clients claim, because it does not know better. So the client must know: a
+//! session whose life has passed by the client's own clock may have ended on the server before the restart, and its locks
+//! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
+//! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
 
+use crate::clock::Moment;
 use crate::error::{ConnectError, Loss};
 use crate::lease::SessionLife;
 use crate::leases::Leases;
@@ -26,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 #[derive(Debug, Default)]
 pub(crate) struct Session {
@@ -115,7 +123,7 @@ impl Session {
     /// How long the present session outlives its last sign of life.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         let state = self.state.lock();
-        state.current.as_ref().map(|current| current.life.ttl)
+        state.current.as_ref().map(|current| current.life.ttl())
     }
 
     /// Whether connections of this era can still be used.
@@ -139,7 +147,7 @@ impl Session {
         let mut state = self.state.lock();
         if state.era.epoch == epoch {
             state.current = None;
-            leases.lose_all(epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(epoch, Loss::SessionEnded, Moment::now());
         }
     }
 
@@ -195,7 +203,7 @@ impl Session {
         };
         let mut out = BytesMut::new();
         Request::Hello(hello).append(next_id(), &mut out);
-        let sent = Instant::now();
+        let sent = Moment::now();
         stream.write_all(&out).await.map_err(unreachable)?;
 
         let mut input = BytesMut::with_capacity(limits::HELLO_FRAME_BYTES_MAX as usize);
@@ -212,7 +220,16 @@ impl Session {
                 let reply = Reply::decode(&frame).map_err(|error| no_fencepost(Some(error)))?;
                 let (code, message) = match reply {
                     Reply::Welcome(welcome) => {
-                        let welcomed = self.welcomed(opening, &welcome, sent, settings, leases);
+                        let moments = Moments {
+                            sent,
+                            now: Moment::now(),
+                        };
+                        let welcomed = self.welcomed(opening, &welcome, moments, settings, leases);
+                        let welcomed = welcomed.ok_or_else(|| ConnectError::Refused {
+                            address: address.to_owned(),
+                            code: ErrorCode::SESSION_ENDED,
+                            message: TOO_LATE.to_owned(),
+                        })?;
                         input.advance(frame_bytes);
                         return Ok(welcomed.into_opened(stream, input));
                     }
@@ -236,16 +253,27 @@ impl Session {
         }
     }
 
-    /// Takes note of a welcome.
+    /// Takes note of a welcome. `None`: the session is over by our own clock, and the server cannot know; see the module's
+    /// documentation.
     fn welcomed(
         &self,
         opening: Opening,
         welcome: &Welcome<'_>,
-        sent: Instant,
+        Moments { sent, now }: Moments,
         settings: &Settings,
         leases: &Leases,
-    ) -> Welcomed {
+    ) -> Option<Welcomed> {
         let mut state = self.state.lock();
+        let has_lapsed = |current: &Current| current.life.deadline() <= now;
+        if opening != Opening::New
+            && welcome.grace_ms.is_some()
+            && state.current.as_ref().is_some_and(has_lapsed)
+        {
+            state.current = None;
+            leases.lose_all(state.era.epoch, Loss::DeadlinePassed, now);
+            return None;
+        }
+        let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
         let is_resume = matches!(opening, Opening::Resume(_));
         let is_same = match opening {
             Opening::New => false,
@@ -255,9 +283,8 @@ impl Session {
         };
         // It may have been declared over while the welcome was under way.
         if !is_same || state.current.is_none() {
-            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, now);
             state.era.epoch += 1;
-            let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
             state.current = Some(Current {
                 key: welcome.session,
                 life: Arc::new(SessionLife::new(ttl, sent)),
@@ -277,15 +304,15 @@ impl Session {
             current.connection_count = 0;
         }
         current.key = welcome.session;
-        current.life.kept(sent, current.life.ttl);
+        current.life.kept(sent, ttl);
         current.connection_count += 1;
-        Welcomed {
+        Some(Welcomed {
             era,
             life: Arc::clone(&current.life),
             bounds: Bounds::new(welcome, settings.connection_count),
             must_reclaim: welcome.grace_ms.is_some() && is_resume,
             is_in_grace: welcome.grace_ms.is_some(),
-        }
+        })
     }
 
     /// The session that was to be joined or resumed is unknown to the server.
@@ -300,7 +327,7 @@ impl Session {
             .is_some_and(|current| current.key.session_id == key.session_id)
         {
             state.current = None;
-            leases.lose_all(state.era.epoch, Loss::SessionEnded, Instant::now());
+            leases.lose_all(state.era.epoch, Loss::SessionEnded, Moment::now());
         }
     }
 }
@@ -315,6 +342,17 @@ impl State {
             Some(current) => Opening::Join(current.key),
         }
     }
+}
+
+/// What is said of a session that the client itself gives up.
+const TOO_LATE: &str =
+    "the server was restarted, and by the client's clock the session had ended by then";
+
+/// When a hello was sent, and when its answer was read.
+#[derive(Clone, Copy)]
+struct Moments {
+    sent: Moment,
+    now: Moment,
 }
 
 struct Welcomed {

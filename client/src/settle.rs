@@ -1,23 +1,23 @@
 //! What an answer does: to the leases, and for whoever asked. Decides and never waits.
 
 use crate::call::{Answer, Ask, Call, Sent, Sink, Wish};
+use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::guard::Grant;
-use crate::info::{Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::lease::{Lease, SessionLife, Terms};
 use crate::limits::RENEW_RETRY_FRACTION;
 use crate::pool::Pool;
 use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// The session that a connection belongs to.
 pub(crate) struct Scope<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) epoch: u64,
     pub(crate) life: &'a Arc<SessionLife>,
-    pub(crate) now: Instant,
+    pub(crate) now: Moment,
 }
 
 impl Scope<'_> {
@@ -65,12 +65,16 @@ impl Scope<'_> {
             // A lock that was held already has the kind of lease that it had then. If we know it, it is in its entry; if
             // not, the time that the server gave is right whatever the kind.
             is_session_bound: wish.lease == protocol::Lease::Session && hold_count == 1,
-            is_auto_renewed: wish.is_auto_renewed,
+            is_auto_renewed: wish.is_auto_renewed && !wish.is_detached,
             metadata: Arc::clone(&wish.metadata),
             sent: sent.first,
         };
-        let leases = &self.pool.leases;
-        let lease = leases.admit(&terms, self.epoch, self.life, self.now);
+        let lease = if wish.is_detached {
+            Arc::new(Lease::detached(&terms))
+        } else {
+            let leases = &self.pool.leases;
+            leases.admit(&terms, self.epoch, self.life, self.now)
+        };
         let grant = Grant::new(Arc::clone(&lease), Arc::clone(self.pool));
         // A repeated acquire may be answered from memory, with a grant that was lost in the meantime.
         let is_repeated = sent.first != sent.last;
@@ -182,19 +186,27 @@ fn owned(request: &'static str, reply: &Reply<'_>) -> Result<Answer, Error> {
             holder_count,
             queue_length,
             holders,
+            recovering_ms,
         } => Answer::Key(KeyState {
             last_fence,
             holder_count,
             queue_length,
             holders: holders.iter().map(Holder::from).collect(),
+            recovering: info::millis(recovering_ms),
         }),
-        Reply::ListPage { next, entries } => Answer::Locks(PageOf {
+        Reply::ListPage {
+            next,
+            entries,
+            recovering_ms,
+        } => Answer::Locks(PageOf {
             entries: entries.iter().map(LockInfo::from).collect(),
             next: next.as_bytes().to_vec(),
+            recovering: info::millis(recovering_ms),
         }),
         Reply::SessionsPage { next, entries } => Answer::Sessions(PageOf {
             entries: entries.iter().map(SessionInfo::from).collect(),
             next: next.as_bytes().to_vec(),
+            recovering: None,
         }),
         Reply::Stats { entries } => Answer::Stats(entries.iter().map(Stat::from).collect()),
         Reply::Busy {

@@ -6,11 +6,11 @@
 //! connection that has died without a word is found out.
 
 use crate::call::{Ask, Sink};
+use crate::clock::{Moment, sleep_until};
 use crate::lease::{Lease, renewal_interval};
 use crate::pool::Pool;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
 
 /// How often to look for a session while there is none.
 const SESSIONLESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -18,9 +18,9 @@ const SESSIONLESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs until the client closes.
 pub(crate) async fn run(pool: Arc<Pool>) {
     let mut due: Vec<Arc<Lease>> = Vec::new();
-    let mut keep_alive_at = Instant::now() + keep_alive_interval(&pool);
+    let mut keep_alive_at = Moment::now() + keep_alive_interval(&pool);
     loop {
-        let now = Instant::now();
+        let now = Moment::now();
         if now >= keep_alive_at {
             keep_alive(&pool);
             keep_alive_at = now + keep_alive_interval(&pool);
@@ -37,7 +37,7 @@ pub(crate) async fn run(pool: Arc<Pool>) {
     }
 }
 
-fn renew(pool: &Pool, lease: &Arc<Lease>, now: Instant) {
+fn renew(pool: &Pool, lease: &Arc<Lease>, now: Moment) {
     // Past its deadline it is given up, even if the server might still renew it: somebody may have looked.
     if lease.check(now).is_err() {
         pool.leases.forget(lease);

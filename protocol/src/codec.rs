@@ -14,6 +14,7 @@ pub(crate) mod tag {
     pub(crate) const TRACE_ID: u8 = 4;
     pub(crate) const HOLD_COUNT: u8 = 5;
     pub(crate) const GRACE_MS: u8 = 6;
+    pub(crate) const RECOVERING_MS: u8 = 11;
 }
 
 /// What an optional field costs beside its value: the tag and the length.
@@ -165,6 +166,24 @@ pub(crate) fn write_hold_count(hold_count: u32, writer: &mut Writer<'_>) {
     debug_assert_ne!(hold_count, 0, "what is held is held once at least");
     if hold_count != 1 {
         writer.option(tag::HOLD_COUNT, &hold_count.to_le_bytes());
+    }
+}
+
+/// For how much longer the server does not know all holders; absent when it does. Takes all optional fields there are.
+pub(crate) fn read_recovering(reader: &mut Reader<'_>) -> Result<Option<u32>, DecodeError> {
+    let mut recovering_ms = None;
+    let mut options = reader.options();
+    while let Some((tag, value)) = options.next()? {
+        if tag == tag::RECOVERING_MS {
+            recovering_ms = Some(u32::from_le_bytes(option_array(tag, value)?));
+        }
+    }
+    Ok(recovering_ms)
+}
+
+pub(crate) fn write_recovering(recovering_ms: Option<u32>, writer: &mut Writer<'_>) {
+    if let Some(recovering_ms) = recovering_ms {
+        writer.option(tag::RECOVERING_MS, &recovering_ms.to_le_bytes());
     }
 }
 

@@ -58,6 +58,8 @@ pub enum DecodeError {
         /// As received.
         ttl_ms: u32,
     },
+    /// A lock that is to be nobody's is bound to a session, or counted for one.
+    DetachedWithSession,
     /// A request has flags that the protocol does not define. They could change its meaning, so it is not guessed at.
     UnknownFlags {
         /// The request's operation.
@@ -128,6 +130,9 @@ impl fmt::Display for DecodeError {
                     f,
                     "a lease bound to its session must have ttl_ms 0, not {ttl_ms}"
                 )
+            }
+            Self::DetachedWithSession => {
+                f.write_str("a detached lock is neither bound to a session nor reentrant")
             }
             Self::UnknownFlags { op, flags } => {
                 write!(f, "operation {op:#04x} has unknown flags {flags:#04x}")

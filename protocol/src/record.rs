@@ -3,7 +3,7 @@
 //! A record is a `u16` length and then, like a message, its fixed fields and its optional ones: a reader that knows
 //! less skips the rest. A list is a `u16` count and its records.
 
-use crate::codec::{Reader, Writer};
+use crate::codec::{Reader, Writer, read_recovering, write_recovering};
 use crate::error::{DecodeError, LimitError};
 use crate::field::{Address, ClientName, Fence, Key, Metadata, Mode, SessionId, StatName};
 use crate::limits;
@@ -126,8 +126,12 @@ pub struct Contention<'a> {
     pub holder_count: u32,
     /// How many wait for it.
     pub queue_length: u32,
-    /// One of the holders. `None` when the lock changed hands while the answer was written.
+    /// One of the holders. `None` when the lock changed hands while the answer was written, or while the server recovers and
+    /// no holder has claimed it.
     pub holder: Option<Holder<'a>>,
+    /// The server was restarted and does not know all holders for this much longer: there may be more than are counted here,
+    /// or one although none is. `None` for a lock in a list: its page says it for all.
+    pub recovering_ms: Option<u32>,
 }
 
 impl<'a> Contention<'a> {
@@ -142,6 +146,16 @@ impl<'a> Contention<'a> {
                 [] => None,
                 bytes => Some(read_content(bytes)?),
             },
+            recovering_ms: None,
+        })
+    }
+
+    /// Reads one that is a reply of its own, to the end of the frame.
+    pub(crate) fn read_reply(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let contention = Self::read(reader)?;
+        Ok(Self {
+            recovering_ms: read_recovering(reader)?,
+            ..contention
         })
     }
 
@@ -153,6 +167,12 @@ impl<'a> Contention<'a> {
                 holder.write(writer);
             }
         });
+    }
+
+    /// Writes one that is a reply of its own.
+    pub(crate) fn write_reply(&self, writer: &mut Writer<'_>) {
+        self.write(writer);
+        write_recovering(self.recovering_ms, writer);
     }
 }
 

@@ -4,7 +4,10 @@
 //! request itself was no good.
 
 use crate::code::{BusyBound, ErrorCode, NotHeldReason, UnavailableReason};
-use crate::codec::{Reader, read_hold_count, tag, write_hold_count};
+use crate::codec::{
+    OPTION_HEADER_BYTES, Reader, read_hold_count, read_recovering, tag, write_hold_count,
+    write_recovering,
+};
 use crate::error::DecodeError;
 use crate::field::{Cursor, Fence, Message, RequestId};
 use crate::frame::{self, Frame, HEADER_BYTES};
@@ -123,12 +126,14 @@ pub enum Reply<'a> {
     QueryResult {
         /// The fence of its newest grant, if the server remembers one.
         last_fence: Option<Fence>,
-        /// How many hold it; 0 means that it is free.
+        /// How many hold it; 0 means that it is free, unless the server recovers.
         holder_count: u32,
         /// How many wait for it.
         queue_length: u32,
         /// As many of the holders as fit.
         holders: Records<'a, Holder<'a>>,
+        /// The server was restarted and does not know all holders for this much longer: the key may be held by others.
+        recovering_ms: Option<u32>,
     },
     /// Some of the held keys.
     ListPage {
@@ -136,6 +141,8 @@ pub enum Reply<'a> {
         next: Cursor<'a>,
         /// In no promised order. A key held all along is listed once at least; others may be missed or come twice.
         entries: Records<'a, LockEntry<'a>>,
+        /// The server was restarted and does not know all holders for this much longer: more keys may be held.
+        recovering_ms: Option<u32>,
     },
     /// Some of the sessions.
     SessionsPage {
@@ -193,8 +200,8 @@ impl<'a> Reply<'a> {
                     hold_count,
                 }
             }
-            kind::REFUSED => Self::Refused(Contention::read(reader)?),
-            kind::TIMED_OUT => Self::TimedOut(Contention::read(reader)?),
+            kind::REFUSED => Self::Refused(Contention::read_reply(reader)?),
+            kind::TIMED_OUT => Self::TimedOut(Contention::read_reply(reader)?),
             kind::CANCELLED => Self::Cancelled,
             kind::NOT_WAITING => Self::NotWaiting,
             kind::BUSY => Self::Busy {
@@ -219,10 +226,12 @@ impl<'a> Reply<'a> {
                 holder_count: reader.u32("holder_count")?,
                 queue_length: reader.u32("queue_length")?,
                 holders: Records::read(reader)?,
+                recovering_ms: read_recovering(reader)?,
             },
             kind::LIST_PAGE => Self::ListPage {
                 next: Cursor::read(reader)?,
                 entries: Records::read(reader)?,
+                recovering_ms: read_recovering(reader)?,
             },
             kind::SESSIONS_PAGE => Self::SessionsPage {
                 next: Cursor::read(reader)?,
@@ -272,7 +281,7 @@ impl<'a> Reply<'a> {
                 write_hold_count(hold_count, writer);
             }
             Self::Refused(ref contention) | Self::TimedOut(ref contention) => {
-                contention.write(writer);
+                contention.write_reply(writer);
             }
             Self::Busy {
                 bound,
@@ -295,15 +304,22 @@ impl<'a> Reply<'a> {
                 holder_count,
                 queue_length,
                 holders,
+                recovering_ms,
             } => {
                 writer.u64(last_fence.map_or(0, Fence::get));
                 writer.u32(holder_count);
                 writer.u32(queue_length);
                 holders.write(writer);
+                write_recovering(recovering_ms, writer);
             }
-            Self::ListPage { next, entries } => {
+            Self::ListPage {
+                next,
+                entries,
+                recovering_ms,
+            } => {
                 writer.bytes(next.as_bytes());
                 entries.write(writer);
+                write_recovering(recovering_ms, writer);
             }
             Self::SessionsPage { next, entries } => {
                 writer.bytes(next.as_bytes());
@@ -349,9 +365,10 @@ const GRANTED_FRAME_BYTES: usize = HEADER_BYTES + 8 + 4;
 const _: () = assert!(GRANTED_FRAME_BYTES <= 32);
 const _: () = {
     let cursor = 2 + limits::CURSOR_BYTES_MAX;
+    let recovering = OPTION_HEADER_BYTES + 4;
     let largest = [
-        8 + 4 + 4 + Records::<Holder<'_>>::BYTES_MAX,
-        cursor + Records::<LockEntry<'_>>::BYTES_MAX,
+        8 + 4 + 4 + Records::<Holder<'_>>::BYTES_MAX + recovering,
+        cursor + Records::<LockEntry<'_>>::BYTES_MAX + recovering,
         cursor + Records::<SessionEntry<'_>>::BYTES_MAX,
         Records::<StatEntry<'_>>::BYTES_MAX,
     ];

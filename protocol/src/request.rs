@@ -45,6 +45,8 @@ const FLAG_SHARED: u8 = 0x01;
 const FLAG_SESSION_BOUND: u8 = 0x02;
 /// On `Acquire`.
 const FLAG_REENTRANT: u8 = 0x04;
+/// On `Acquire`: the lock does not belong to the session.
+const FLAG_DETACHED: u8 = 0x08;
 
 /// One request. Its id travels in the [`Frame`], so that an error can be answered even where nothing could be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +143,9 @@ pub struct Acquire<'a> {
     pub wait_ms: u32,
     /// If this session holds the lock already, count one more hold instead of refusing.
     pub is_reentrant: bool,
+    /// The lock does not belong to the session that asks: it lives by its own lease only, and any session may renew, downgrade
+    /// or release it by key and fence. Neither reentrant nor bound to a session.
+    pub is_detached: bool,
     /// Shown to those who are refused.
     pub metadata: Metadata<'a>,
     /// For the audit log.
@@ -156,6 +161,7 @@ impl<'a> Acquire<'a> {
             lease,
             wait_ms: 0,
             is_reentrant: false,
+            is_detached: false,
             metadata: Metadata::default(),
             trace_id: TraceId::default(),
         }
@@ -345,7 +351,7 @@ const fn flags_known(op: u8) -> u8 {
     FLAG_REPEATED
         | match op {
             op::HELLO => hello::FLAG_JOIN,
-            op::ACQUIRE => FLAG_SHARED | FLAG_SESSION_BOUND | FLAG_REENTRANT,
+            op::ACQUIRE => FLAG_SHARED | FLAG_SESSION_BOUND | FLAG_REENTRANT | FLAG_DETACHED,
             op::RENEW => FLAG_SESSION_BOUND,
             op::RECLAIM => FLAG_SHARED | FLAG_SESSION_BOUND,
             _ => 0,
@@ -365,12 +371,17 @@ impl<'a> Acquire<'a> {
 
     #[inline]
     fn read(flags: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let is_detached = flags & FLAG_DETACHED != 0;
+        if is_detached && flags & (FLAG_SESSION_BOUND | FLAG_REENTRANT) != 0 {
+            return Err(DecodeError::DetachedWithSession);
+        }
         let mut acquire = Self {
             lease: Lease::read(reader, flags & FLAG_SESSION_BOUND != 0)?,
             wait_ms: reader.u32_at_most("wait_ms", limits::WAIT_MS_MAX)?,
             key: Key::read(reader)?,
             mode: read_mode(flags),
             is_reentrant: flags & FLAG_REENTRANT != 0,
+            is_detached,
             metadata: Metadata::default(),
             trace_id: TraceId::default(),
         };
@@ -396,7 +407,8 @@ impl<'a> Acquire<'a> {
 
     const fn flags(&self) -> u8 {
         let reentrant = if self.is_reentrant { FLAG_REENTRANT } else { 0 };
-        mode_flags(self.mode) | lease_flags(self.lease) | reentrant
+        let detached = if self.is_detached { FLAG_DETACHED } else { 0 };
+        mode_flags(self.mode) | lease_flags(self.lease) | reentrant | detached
     }
 }
 

@@ -277,7 +277,12 @@ impl Core {
             .filter(|connection| connection.accept(&waiter, grant));
         match connection {
             Some(connection) => {
-                self.count_grant(&connection.session, &grant, waiter.asked.ms_until(now));
+                // That of the connection, unless the lock is detached.
+                let owner = match self.shared.detached() {
+                    Some(detached) if detached.id == waiter.session => detached,
+                    _ => &connection.session,
+                };
+                self.count_grant(owner, &grant, waiter.asked.ms_until(now));
                 if let Some(audit) = self.shared.audit() {
                     let session = Some(connection.session.clone());
                     audit.granted_to_waiter(session, &waiter, &grant, now);
@@ -288,7 +293,7 @@ impl Core {
                     is_session_bound: waiter.lease == Lease::Session,
                     note: &waiter.note,
                 };
-                self.record_grant(&connection.session, &grant, &terms, now);
+                self.record_grant(owner, &grant, &terms, now);
                 let speech = connection.speech();
                 self.answer(&connection, |out| match speech {
                     Speech::Native => {
@@ -348,7 +353,7 @@ impl Core {
                     reply::with_contention(
                         &self.shared,
                         state.as_ref(),
-                        waiter.session,
+                        connection.session.id,
                         now,
                         |contention| {
                             protocol::Reply::TimedOut(contention).append(request_id, out);

@@ -39,6 +39,7 @@ mod auth;
 mod clock;
 pub mod config;
 mod core;
+mod detached;
 mod exposition;
 mod host;
 mod http;

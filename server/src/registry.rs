@@ -17,7 +17,7 @@ use protocol::SessionSecret;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering, fence};
 
 /// How many outcomes each connection remembers, in case its requests are repeated on another one.
 pub(crate) const REMEMBERED_MAX: usize = 256;
@@ -50,11 +50,11 @@ pub(crate) struct Session {
     /// When it was last kept alive, so that not every batch does it.
     kept_ms: AtomicU64,
     is_ending: AtomicBool,
-    /// Some lock lives, or has lived, as long as this session.
-    is_bound: AtomicBool,
     /// It has, or has had, a lease that is written down by itself although short ones are not. Then its
     /// signs of life are written down, too.
     is_logged: AtomicBool,
+    /// Some lock lives, or has lived, as long as this session: see `mark_bound`.
+    bound: AtomicU8,
     /// The highest id that came again.
     repeated_through: AtomicU64,
     links: Mutex<Links>,
@@ -63,6 +63,14 @@ pub(crate) struct Session {
     /// Locks lost.
     pub(crate) lost: AtomicI64,
     waiting: AtomicI64,
+}
+
+/// Whether locks live by a session.
+mod bound {
+    pub(super) const NO: u8 = 0;
+    pub(super) const MARKED: u8 = 1;
+    /// And every keep-alive from here on sees the mark.
+    pub(super) const SEEN: u8 = 2;
 }
 
 #[derive(Default)]
@@ -237,8 +245,8 @@ impl Session {
             opened: now,
             kept_ms: AtomicU64::new(now.as_ms()),
             is_ending: AtomicBool::new(false),
-            is_bound: AtomicBool::new(false),
             is_logged: AtomicBool::new(false),
+            bound: AtomicU8::new(bound::NO),
             repeated_through: AtomicU64::new(0),
             links: Mutex::default(),
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
@@ -247,8 +255,18 @@ impl Session {
         }
     }
 
+    /// A lock is about to live as long as this session. Said *before* the engine grants it, and so before it reads until when
+    /// the session lives: a keep-alive on another core moves that first and looks for the mark afterwards. Of the two, one sees
+    /// what the other wrote, so either the grant or the keep-alive sees to it that the later end is covered by the horizon.
     pub(crate) fn mark_bound(&self) {
-        self.is_bound.store(true, Ordering::Relaxed);
+        // Acquire, paired with the last store below: the fence of the first caller counts for all who see `SEEN`.
+        if self.bound.load(Ordering::Acquire) == bound::SEEN {
+            return;
+        }
+        self.bound.fetch_max(bound::MARKED, Ordering::Relaxed);
+        // Paired with the fence in `is_bound`.
+        fence(Ordering::SeqCst);
+        self.bound.store(bound::SEEN, Ordering::Release);
     }
 
     pub(crate) fn mark_logged(&self) {
@@ -259,8 +277,11 @@ impl Session {
         self.is_logged.load(Ordering::Acquire)
     }
 
+    /// Whether some lock lives by this session. Asked after the session was kept alive.
     pub(crate) fn is_bound(&self) -> bool {
-        self.is_bound.load(Ordering::Relaxed)
+        // Paired with the fence in `mark_bound`.
+        fence(Ordering::SeqCst);
+        self.bound.load(Ordering::Relaxed) != bound::NO
     }
 
     pub(crate) fn is_ending(&self) -> bool {

@@ -5,6 +5,7 @@ use crate::auth::Tokens;
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::core::Core;
+use crate::detached::Detached;
 use crate::host::{Post, Switchboard};
 use crate::http::{self, Http};
 use crate::metrics::Metrics;
@@ -206,6 +207,7 @@ impl Server {
             storage,
             recovery,
             redis: OnceLock::new(),
+            detached: Detached::default(),
             stocker: OnceLock::new(),
             metrics: Metrics::new(core_count),
             core_count,
@@ -231,6 +233,7 @@ impl Server {
                 .begin(restored.latest_end)
                 .map_err(StartError::Storage)?;
         }
+        shared.resume_detached().map_err(StartError::Restore)?;
         let redis_addr = redis_listeners.local_addr();
         let redis_unix = redis_listeners.unix_path();
         if redis_addr.is_some() || redis_unix.is_some() {

@@ -4,6 +4,7 @@ use crate::audit::Audit;
 use crate::auth::Tokens;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::detached::Detached;
 use crate::host::Switchboard;
 use crate::metrics::Metrics;
 use crate::redis::{self, Port};
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) recovery: Recovery,
     /// `None` unless the settings ask for the Redis port.
     pub(crate) redis: OnceLock<Port>,
+    /// The session that detached locks belong to; see `detached.rs`.
+    pub(crate) detached: Detached,
     pub(crate) metrics: Metrics,
     pub(crate) core_count: usize,
     /// Open connections of all cores.
@@ -88,12 +91,20 @@ impl Shared {
 
     /// Makes the Redis port ready: finds its session among those that were put back, or opens it. It never ends by itself.
     pub(crate) fn open_redis(&self) -> Result<(), Limit> {
+        let session = self.open_lasting(redis::SESSION_ID, redis::SESSION_NAME)?;
+        let port = Port::new(session, self.engine.shard_count());
+        assert!(self.redis.set(port).is_ok(), "a server opens its port once");
+        Ok(())
+    }
+
+    /// A session of the server's own, which never ends: found among those that were put back, or opened.
+    pub(crate) fn open_lasting(&self, public_id: u64, name: &str) -> Result<Arc<Session>, Limit> {
         let now = self.clock.now();
-        let session = match self.registry().find_public(redis::SESSION_ID) {
+        let session = match self.registry().find_public(public_id) {
             Some(session) => session,
             None => {
-                let name = (redis::SESSION_ID, self.keys.secret(redis::SESSION_ID));
-                self.open_session(name, redis::SESSION_NAME, u32::MAX, now)
+                let secret = self.keys.secret(public_id);
+                self.open_session((public_id, secret), name, u32::MAX, now)
                     .ok_or(Limit::Sessions)?
             }
         };
@@ -108,9 +119,7 @@ impl Shared {
                 name: session.client_name.as_bytes(),
             });
         }
-        let port = Port::new(session, self.engine.shard_count());
-        assert!(self.redis.set(port).is_ok(), "a server opens its port once");
-        Ok(())
+        Ok(session)
     }
 
     /// How long nothing new could be granted if the server crashed at this moment and came back at

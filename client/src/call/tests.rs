@@ -1,13 +1,14 @@
 use super::*;
 use std::time::Duration;
 
-fn wish(wait_until: Option<Instant>) -> Wish {
+fn wish(wait_until: Option<Moment>) -> Wish {
     Wish {
         key: Arc::from(*b"orders/42"),
         mode: Mode::Exclusive,
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
         wait_until,
         is_reentrant: false,
+        is_detached: false,
         is_auto_renewed: true,
         metadata: Arc::default(),
         trace_id: None,
@@ -16,7 +17,7 @@ fn wish(wait_until: Option<Instant>) -> Wish {
 
 #[test]
 fn what_is_sent_late_waits_only_for_the_rest() {
-    let now = Instant::now();
+    let now = Moment::now();
     let wish = wish(Some(now + Duration::from_millis(500)));
     assert_eq!(wish.wait_ms(now), 500);
     assert_eq!(wish.wait_ms(now + Duration::from_micros(100_100)), 400);
@@ -26,7 +27,7 @@ fn what_is_sent_late_waits_only_for_the_rest() {
 
 #[test]
 fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
-    let now = Instant::now();
+    let now = Moment::now();
     let later = now + Duration::from_secs(1);
     let ask = Ask::Acquire(wish(None));
     let mut call = Call::new(RequestId::new(7), ask, Sink::Nobody);
@@ -83,7 +84,7 @@ fn requests_about_existing_locks_never_stand_behind_others() {
     assert_eq!(class(Ask::KeepAlive), Class::Urgent);
     assert_eq!(class(Ask::Acquire(wish(None))), Class::Prompt);
     assert_eq!(
-        class(Ask::Acquire(wish(Some(Instant::now())))),
+        class(Ask::Acquire(wish(Some(Moment::now())))),
         Class::Waiting
     );
     assert_eq!(class(Ask::ForceRelease { key, fence }), Class::Prompt);

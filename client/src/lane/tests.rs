@@ -1,5 +1,6 @@
 use super::*;
 use crate::call::{Answer, Ask, Sink, Wish};
+use crate::clock::Moment;
 use protocol::{Fence, Mode};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -15,8 +16,9 @@ fn acquire(id: u64, wait: Option<Duration>) -> Call {
         key: Arc::from(*b"k"),
         mode: Mode::Exclusive,
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
-        wait_until: wait.map(|wait| Instant::now() + wait),
+        wait_until: wait.map(|wait| Moment::now() + wait),
         is_reentrant: false,
+        is_detached: false,
         is_auto_renewed: true,
         metadata: Arc::default(),
         trace_id: None,

@@ -6,7 +6,7 @@ pub(crate) fn fence(number: u64) -> Fence {
     Fence::new(number).expect("tests use fences above 0")
 }
 
-pub(crate) fn terms(key: &str, number: u64, ttl: Duration, sent: Instant) -> Terms {
+pub(crate) fn terms(key: &str, number: u64, ttl: Duration, sent: Moment) -> Terms {
     Terms {
         key: Arc::from(key.as_bytes()),
         fence: fence(number),
@@ -23,11 +23,11 @@ pub(crate) fn terms(key: &str, number: u64, ttl: Duration, sent: Instant) -> Ter
 const TTL: Duration = Duration::from_secs(10);
 
 /// A session that outlives the test.
-pub(crate) fn long_life(sent: Instant) -> Arc<SessionLife> {
+pub(crate) fn long_life(sent: Moment) -> Arc<SessionLife> {
     Arc::new(SessionLife::new(Duration::from_secs(86_400), sent))
 }
 
-fn lease(sent: Instant) -> Lease {
+fn lease(sent: Moment) -> Lease {
     Lease::new(1, &terms("k", 7, TTL, sent), long_life(sent))
 }
 
@@ -38,7 +38,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn the_deadline_counts_from_the_sending_and_keeps_a_margin() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     assert!(lease.deadline() < sent + TTL);
     assert_eq!(
@@ -49,7 +49,7 @@ fn the_deadline_counts_from_the_sending_and_keeps_a_margin() {
 
 #[test]
 fn a_lease_shorter_than_its_margin_is_over_at_once() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let terms = terms("k", 7, Duration::from_millis(1), sent);
     let lease = Lease::new(1, &terms, long_life(sent));
     assert_eq!(lease.check(sent), Err(Loss::DeadlinePassed));
@@ -59,7 +59,7 @@ fn a_lease_shorter_than_its_margin_is_over_at_once() {
 /// does nothing there.
 #[test]
 fn a_loss_names_the_setting_that_would_have_helped() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let short_life = Arc::new(SessionLife::new(TTL / 3, sent));
     let lease = Lease::new(1, &terms("k", 7, TTL, sent), short_life);
     assert_eq!(lease.check(sent + TTL), Err(Loss::SessionDeadlinePassed));
@@ -80,7 +80,7 @@ fn a_loss_names_the_setting_that_would_have_helped() {
 
 #[test]
 fn no_lease_outlives_its_session() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let life = Arc::new(SessionLife::new(Duration::from_secs(3), sent));
     let lease = Lease::new(1, &terms("k", 7, TTL, sent), Arc::clone(&life));
     assert_eq!(lease.deadline(), life.deadline());
@@ -97,7 +97,7 @@ fn no_lease_outlives_its_session() {
 
 #[test]
 fn a_session_bound_lease_lives_as_long_as_its_session() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let life = Arc::new(SessionLife::new(Duration::from_secs(3), sent));
     let terms = Terms {
         is_session_bound: true,
@@ -120,7 +120,7 @@ fn a_session_bound_lease_lives_as_long_as_its_session() {
 
 #[test]
 fn the_answer_to_the_newest_request_decides_even_if_it_shortens_the_lease() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     let later = sent + Duration::from_secs(1);
     let short = Duration::from_secs(2);
@@ -130,7 +130,7 @@ fn the_answer_to_the_newest_request_decides_even_if_it_shortens_the_lease() {
 
 #[test]
 fn the_answer_to_an_older_request_never_lengthens_the_lease() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent + Duration::from_secs(5));
     let deadline = lease.deadline();
     lease.note_answer(sent, Duration::from_secs(3600));
@@ -141,7 +141,7 @@ fn the_answer_to_an_older_request_never_lengthens_the_lease() {
 
 #[test]
 fn a_deadline_that_was_seen_to_pass_is_final() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     assert!(lease.check(sent + Duration::from_secs(5)).is_ok());
     assert_eq!(lease.check(sent + TTL), Err(Loss::DeadlinePassed));
@@ -152,7 +152,7 @@ fn a_deadline_that_was_seen_to_pass_is_final() {
 
 #[test]
 fn a_deadline_that_nobody_saw_pass_may_still_be_renewed() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     // The process slept, but the server says that the lease was renewed in time.
     lease.note_answer(sent + Duration::from_secs(9), TTL);
@@ -161,7 +161,7 @@ fn a_deadline_that_nobody_saw_pass_may_still_be_renewed() {
 
 #[test]
 fn valid_until_is_never_in_the_future_of_a_loss() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     let now = sent + Duration::from_secs(1);
     assert_eq!(lease.lose(Loss::Forced, now), Loss::Forced);
@@ -175,7 +175,7 @@ fn valid_until_is_never_in_the_future_of_a_loss() {
 
 #[test]
 fn a_grant_that_comes_late_in_its_lease_is_stale() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     assert!(!lease.is_stale(sent + TTL / 4));
     assert!(lease.is_stale(sent + TTL / 3));
@@ -183,7 +183,7 @@ fn a_grant_that_comes_late_in_its_lease_is_stale() {
 
 #[test]
 fn renewals_are_due_at_a_third_or_a_little_earlier() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     let mut distinct = std::collections::BTreeSet::new();
     for _ in 0..100 {
@@ -196,7 +196,7 @@ fn renewals_are_due_at_a_third_or_a_little_earlier() {
 
 #[test]
 fn reentrant_guards_share_one_lease_until_the_last_has_left() {
-    let sent = Instant::now();
+    let sent = Moment::now();
     let lease = lease(sent);
     let longer = terms("k", 7, TTL * 2, sent + Duration::from_secs(1));
     assert!(lease.join(&longer));
@@ -215,18 +215,18 @@ fn reentrant_guards_share_one_lease_until_the_last_has_left() {
 
 #[tokio::test(start_paused = true)]
 async fn gone_completes_at_the_deadline_and_not_before() {
-    let start = Instant::now();
+    let start = Moment::now();
     let lease = lease(start);
     assert_eq!(lease.gone().await, Loss::DeadlinePassed);
     assert_eq!(
-        Instant::now().duration_since(start).as_millis(),
+        Moment::now().since(start).as_millis(),
         certain(TTL).as_millis()
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn gone_follows_a_deadline_that_moves_on() {
-    let start = Instant::now();
+    let start = Moment::now();
     let lease = Arc::new(lease(start));
     let waiting = tokio::spawn({
         let lease = Arc::clone(&lease);
@@ -235,17 +235,17 @@ async fn gone_follows_a_deadline_that_moves_on() {
     tokio::time::sleep(TTL / 2).await;
     lease.note_answer(start + TTL / 2, TTL);
     assert_eq!(waiting.await.unwrap(), Loss::DeadlinePassed);
-    assert!(Instant::now() >= start + TTL / 2 + certain(TTL));
+    assert!(Moment::now() >= start + TTL / 2 + certain(TTL));
 }
 
 #[tokio::test(start_paused = true)]
 async fn gone_completes_at_once_for_everybody_when_the_lock_is_lost() {
-    let lease = lease(Instant::now());
+    let lease = lease(Moment::now());
     let mut first = pin!(lease.gone());
     let mut second = pin!(lease.gone());
     assert!(poll_once(first.as_mut()).is_pending());
     assert!(poll_once(second.as_mut()).is_pending());
-    lease.lose(Loss::Forced, Instant::now());
+    lease.lose(Loss::Forced, Moment::now());
     assert_eq!(poll_once(first), Poll::Ready(Loss::Forced));
     assert_eq!(poll_once(second), Poll::Ready(Loss::Forced));
 }

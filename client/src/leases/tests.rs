@@ -4,14 +4,14 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(9);
 
-fn at(start: Instant, seconds: u64) -> Instant {
+fn at(start: Moment, seconds: u64) -> Moment {
     start + Duration::from_secs(seconds)
 }
 
 #[test]
 fn leases_come_due_in_order_and_once() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let late = leases.admit(&terms("late", 1, TTL, start), 0, &life, start);
     let early = leases.admit(&terms("early", 1, TTL, start), 0, &life, start);
@@ -36,7 +36,7 @@ fn leases_come_due_in_order_and_once() {
 #[test]
 fn a_lease_that_was_forgotten_or_moved_is_not_due_at_its_old_time() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let released = leases.admit(&terms("released", 1, TTL, start), 0, &life, start);
     let moved = leases.admit(&terms("moved", 1, TTL, start), 0, &life, start);
@@ -55,7 +55,7 @@ fn a_lease_that_was_forgotten_or_moved_is_not_due_at_its_old_time() {
 #[tokio::test(start_paused = true)]
 async fn the_watchdog_is_only_woken_for_what_is_due_before_it_looks() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let lease = leases.admit(&terms("k", 1, TTL, start), 0, &long_life(start), start);
     let woken = async || {
         tokio::time::timeout(Duration::from_millis(1), leases.woken())
@@ -72,7 +72,7 @@ async fn the_watchdog_is_only_woken_for_what_is_due_before_it_looks() {
 #[test]
 fn a_lost_session_takes_every_lease_and_every_late_grant_with_it() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let held = leases.admit(&terms("held", 1, TTL, start), 0, &life, start);
     leases.schedule(&held, at(start, 1));
@@ -95,7 +95,7 @@ fn a_lost_session_takes_every_lease_and_every_late_grant_with_it() {
 #[test]
 fn a_push_finds_the_lease_it_names_and_no_other() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let old = leases.admit(&terms("k", 1, TTL, start), 0, &life, start);
     let new = leases.admit(&terms("k", 2, TTL, start), 0, &life, start);
@@ -108,7 +108,7 @@ fn a_push_finds_the_lease_it_names_and_no_other() {
 #[test]
 fn a_second_grant_under_the_same_fence_joins_the_first() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let outer = leases.admit(&terms("k", 1, TTL, start), 0, &life, start);
     let inner = leases.admit(&terms("k", 1, TTL, start), 0, &life, start);
@@ -131,7 +131,7 @@ fn a_second_grant_under_the_same_fence_joins_the_first() {
 #[test]
 fn a_downgrade_moves_the_lease_to_its_new_fence() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let lease = leases.admit(&terms("k", 1, TTL, start), 0, &long_life(start), start);
     leases.schedule(&lease, at(start, 3));
     leases.downgrade(&lease, fence(2));
@@ -146,7 +146,7 @@ fn a_downgrade_moves_the_lease_to_its_new_fence() {
 #[test]
 fn after_a_reconnect_everything_that_renews_itself_is_due() {
     let leases = Leases::default();
-    let start = Instant::now();
+    let start = Moment::now();
     let life = long_life(start);
     let renewed = leases.admit(&terms("renewed", 1, TTL, start), 0, &life, start);
     leases.schedule(&renewed, at(start, 3));

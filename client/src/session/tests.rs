@@ -1,4 +1,5 @@
 use super::*;
+use crate::lease::certain;
 use crate::lease::tests::terms;
 use protocol::{ServerName, SessionId, SessionSecret};
 
@@ -60,13 +61,22 @@ impl World {
             Opening::Resume(known) | Opening::Join(known) => known == key(number),
         };
         let welcome = welcome(number, is_resumed);
-        self.session.welcomed(
-            opening,
-            &welcome,
-            Instant::now(),
-            &self.settings,
-            &self.leases,
-        )
+        let sent = Moment::now();
+        self.hear(opening, &welcome, sent, sent)
+            .expect("the session lives")
+    }
+
+    /// Takes note of a welcome to a hello sent at `sent`.
+    fn hear(
+        &self,
+        opening: Opening,
+        welcome: &Welcome<'_>,
+        sent: Moment,
+        now: Moment,
+    ) -> Option<Welcomed> {
+        let moments = Moments { sent, now };
+        self.session
+            .welcomed(opening, welcome, moments, &self.settings, &self.leases)
     }
 }
 
@@ -115,7 +125,7 @@ fn whoever_has_something_to_repeat_resumes_unless_somebody_has_since() {
 fn a_server_that_opens_another_session_costs_all_leases() {
     let world = World::new();
     let first = world.open(None, 1);
-    let now = Instant::now();
+    let now = Moment::now();
     let terms = terms("k", 1, Duration::from_secs(60), now);
     let lease = world
         .leases
@@ -148,6 +158,58 @@ fn a_session_that_cannot_be_joined_is_replaced() {
     world.session.end_of(opening, &world.leases);
     world.session.end(first.era.epoch, &world.leases);
     assert!(world.session.is_current(second.era));
+}
+
+#[test]
+fn a_session_past_its_life_is_not_resumed_at_a_server_that_cannot_know() {
+    let after_life = Duration::from_secs(11);
+    for grace_ms in [None, Some(5_000)] {
+        let world = World::new();
+        let first = world.open(None, 1);
+        let start = first.life.deadline() - certain(first.life.ttl());
+        let terms = terms("k", 1, Duration::from_secs(60), start);
+        let lease = world
+            .leases
+            .admit(&terms, first.era.epoch, &first.life, start);
+        world.session.disconnected(first.era);
+        let opening = world.next_opening(None);
+        let back = Welcome {
+            grace_ms,
+            ..welcome(1, true)
+        };
+        let now = start + after_life;
+        let welcomed = world.hear(opening, &back, now, now);
+        // Without a grace period the server knows that the session has lived on, and says so.
+        assert_eq!(welcomed.is_some(), grace_ms.is_none());
+        assert_eq!(
+            lease.loss(),
+            grace_ms.is_some().then_some(Loss::DeadlinePassed)
+        );
+        if grace_ms.is_some() {
+            assert_eq!(world.next_opening(None), Opening::New);
+        }
+    }
+}
+
+#[test]
+fn a_resumed_session_lives_as_long_as_the_server_says_now() {
+    let world = World::new();
+    let first = world.open(None, 1);
+    world.session.disconnected(first.era);
+    let shorter = Welcome {
+        session_ttl_ms: 2_000,
+        ..welcome(1, true)
+    };
+    let sent = Moment::now();
+    let opening = world.next_opening(None);
+    let back = world.hear(opening, &shorter, sent, sent).unwrap();
+    let ttl = Duration::from_secs(2);
+    assert_eq!(world.session.ttl(), Some(ttl));
+    assert_eq!(back.life.deadline(), sent + certain(ttl));
+    // The answer to an older keep-alive of the first server does not bring back its promise.
+    back.life
+        .kept(sent - Duration::from_millis(1), Duration::from_secs(10));
+    assert_eq!(back.life.deadline(), sent + certain(ttl));
 }
 
 #[test]

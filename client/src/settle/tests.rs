@@ -9,14 +9,14 @@ const TTL: Duration = Duration::from_secs(9);
 struct World {
     pool: Arc<Pool>,
     life: Arc<SessionLife>,
-    start: Instant,
+    start: Moment,
 }
 
 type Caller = oneshot::Receiver<Result<Answer, Error>>;
 
 impl World {
     fn new() -> Self {
-        let start = Instant::now();
+        let start = Moment::now();
         let settings = Settings {
             addresses: vec!["nowhere:1".to_owned()],
             name: String::new(),
@@ -54,6 +54,7 @@ impl World {
             lease,
             wait_until: Some(self.start + TTL * 100),
             is_reentrant: false,
+            is_detached: false,
             is_auto_renewed: true,
             metadata: Arc::default(),
             trace_id: None,
@@ -86,7 +87,7 @@ impl World {
     }
 }
 
-fn sent(at: Instant) -> Sent {
+fn sent(at: Moment) -> Sent {
     Sent {
         first: at,
         last: at,
@@ -172,7 +173,8 @@ fn a_grant_that_is_gone_before_it_is_confirmed_is_told_as_lost() {
 fn a_repeated_acquire_is_confirmed_even_if_it_was_quick() {
     let world = World::new();
     let (mut call, mut caller) = world.acquire(ttl_lease());
-    call.sent.as_mut().unwrap().last += Duration::from_millis(1);
+    let sent = call.sent.as_mut().unwrap();
+    sent.last = sent.last + Duration::from_millis(1);
     world.at(Duration::from_millis(2)).settle(call, &granted(5));
     assert!(caller.try_recv().is_err());
     let renewal = world.only_outgoing(Duration::from_millis(2));

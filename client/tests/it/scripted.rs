@@ -136,6 +136,39 @@ async fn a_server_that_recovers_is_asked_again_within_the_wait() {
 }
 
 #[tokio::test]
+async fn a_wait_that_a_stopping_server_ended_goes_on_at_its_successor() {
+    let client = serve(move |heard| {
+        Some(vec![match (heard.connection, heard.request) {
+            (0, Request::Hello(_)) => welcome(1, false, None),
+            (0, Request::Acquire(_)) => Reply::Unavailable {
+                reason: UnavailableReason::SHUTTING_DOWN,
+                retry_after_ms: 0,
+            },
+            // It hangs up on whoever comes while it stops, and is gone for a while.
+            (1..=4, _) => return None,
+            (_, Request::Hello(_)) => welcome(1, true, None),
+            (_, Request::Acquire(acquire)) => {
+                assert!(acquire.wait_ms > 0, "it stands in line again");
+                granted(9)
+            }
+            (0, _) => return None,
+            (_, Request::Renew { .. }) => renewed(),
+            (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
+            _ => Reply::Bye,
+        }])
+    })
+    .await;
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.lock("k").acquire().await }
+    });
+    // The server that stops closes its connections; here it does when it is asked for something else.
+    let _ = tokio::spawn(async move { client.ping().await });
+    let guard = in_time(waiting).await.unwrap().unwrap();
+    assert_eq!(guard.fence().get(), 9);
+}
+
+#[tokio::test]
 async fn after_a_restart_with_a_grace_period_locks_are_claimed_before_anything_else() {
     let (report, mut reported) = mpsc::unbounded_channel();
     let client = serve(move |heard| {
@@ -297,6 +330,7 @@ async fn an_acquire_that_is_refused_while_waiting_is_contention() {
                     holder_count: 0,
                     queue_length: 3,
                     holder: None,
+                    recovering_ms: None,
                 })
             }
             _ => Reply::Bye,

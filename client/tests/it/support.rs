@@ -2,6 +2,7 @@
 
 use fencepost::{Builder, Client, KeyState};
 use server::Server;
+use server::config::Config;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 pub(crate) fn start_server() -> Server {
+    start_server_with(|_| {})
+}
+
+pub(crate) fn start_server_with(change: impl FnOnce(&mut Config)) -> Server {
     Server::builder()
         .threads(2)
         // A test that is over need not let its clients hear the last word.
         .with(|config| config.shutdown_grace = Duration::ZERO)
+        .with(change)
         .start()
         .expect("an embedded server starts")
 }

@@ -75,6 +75,7 @@ fn declared_sizes_are_the_real_ones() {
             holder_count: u32::MAX,
             queue_length: u32::MAX,
             holder: Some(holder),
+            recovering_ms: None,
         },
     };
     let session = SessionEntry {

@@ -83,7 +83,8 @@ fn free_key_has_no_holders_and_may_have_no_fence() {
             last_fence: None,
             holder_count: 0,
             queue_length: 0,
-            holders: Records::new(&[]).unwrap()
+            holders: Records::new(&[]).unwrap(),
+            recovering_ms: None,
         })
     );
 }

@@ -22,6 +22,27 @@ fn plain() -> Acquire<'static> {
 }
 
 #[test]
+fn a_detached_lock_belongs_to_no_session() {
+    let key = Key::new(b"k").unwrap();
+    for (is_reentrant, lease) in [(true, Lease::Ttl { ttl_ms: 1 }), (false, Lease::Session)] {
+        let acquire = Acquire {
+            is_reentrant,
+            is_detached: true,
+            ..Acquire::exclusive(key, lease)
+        };
+        let mut out = BytesMut::new();
+        Request::Acquire(acquire).append(RequestId::new(1), &mut out);
+        let frame = Frame::split(&mut &out[..], limits::REQUEST_FRAME_BYTES_MAX)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            Request::decode(&frame),
+            Err(DecodeError::DetachedWithSession)
+        );
+    }
+}
+
+#[test]
 fn acquire_of_a_16_byte_key_has_40_bytes() {
     let mut out = BytesMut::new();
     let key = Key::new(b"orders/000000042").unwrap();
@@ -96,10 +117,10 @@ fn unknown_operations_are_values_whatever_they_carry() {
 #[test]
 fn unknown_flags_are_refused() {
     assert_eq!(
-        Request::decode(&frame(op::ACQUIRE, 0x48, &ACQUIRE)),
+        Request::decode(&frame(op::ACQUIRE, 0x50, &ACQUIRE)),
         Err(DecodeError::UnknownFlags {
             op: op::ACQUIRE,
-            flags: 0x48
+            flags: 0x50
         })
     );
     assert_eq!(

@@ -86,6 +86,7 @@ fn contention() -> Contention<'static> {
         holder_count: 1,
         queue_length: 3,
         holder: Some(holder()),
+        recovering_ms: None,
     }
 }
 
@@ -106,6 +107,10 @@ fn documented_requests_are_the_bytes_we_send() {
         is_reentrant: true,
         metadata: Metadata::new(b"job 7").unwrap(),
         trace_id: TraceId::new("4bf92f3577b34da6").unwrap(),
+        ..acquire
+    };
+    let acquire_detached = Acquire {
+        is_detached: true,
         ..acquire
     };
     let reclaim = Reclaim {
@@ -131,6 +136,7 @@ fn documented_requests_are_the_bytes_we_send() {
         ("keep-alive", 13, Request::KeepAlive),
         ("goodbye", 14, Request::Goodbye),
         ("acquire", 2, Request::Acquire(acquire)),
+        ("acquire-detached", 2, Request::Acquire(acquire_detached)),
         (
             "renew",
             4,
@@ -261,6 +267,17 @@ fn documented_answers_are_the_bytes_we_send() {
                 holder_count: 0,
                 queue_length: 0,
                 holder: None,
+                recovering_ms: None,
+            }),
+        ),
+        (
+            "timed-out-recovering",
+            2,
+            Reply::TimedOut(Contention {
+                holder_count: 0,
+                queue_length: 0,
+                holder: None,
+                recovering_ms: Some(2_500),
             }),
         ),
         ("cancelled", 2, Reply::Cancelled),
@@ -298,6 +315,18 @@ fn documented_answers_are_the_bytes_we_send() {
                 holder_count: 1,
                 queue_length: 3,
                 holders: Records::new(&holders).unwrap(),
+                recovering_ms: None,
+            },
+        ),
+        (
+            "query-result-recovering",
+            9,
+            Reply::QueryResult {
+                last_fence: None,
+                holder_count: 0,
+                queue_length: 0,
+                holders: Records::new(&[]).unwrap(),
+                recovering_ms: Some(2_500),
             },
         ),
         (
@@ -306,6 +335,7 @@ fn documented_answers_are_the_bytes_we_send() {
             Reply::ListPage {
                 next: Cursor::default(),
                 entries: Records::new(&locks).unwrap(),
+                recovering_ms: None,
             },
         ),
         (

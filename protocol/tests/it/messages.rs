@@ -143,7 +143,12 @@ impl Parts {
             holder_count: self.small[1],
             queue_length: self.small[2],
             holder: self.yes.then(|| self.holder()),
+            recovering_ms: self.recovering_ms(),
         }
+    }
+
+    fn recovering_ms(&self) -> Option<u32> {
+        self.shared.then_some(self.small[3])
     }
 
     /// Every request. A new variant does not compile until `request_index` knows it, and a test then misses it here.
@@ -167,6 +172,7 @@ impl Parts {
                 lease: self.lease(),
                 wait_ms: self.small[0] % (WAIT_MS_MAX + 1),
                 is_reentrant: self.yes,
+                is_detached: !self.yes && !self.session_bound,
                 metadata: self.metadata(),
                 trace_id: TraceId::new(&self.text).unwrap(),
             }),
@@ -210,7 +216,10 @@ impl Parts {
     pub(crate) fn lists(&self) -> Lists<'_> {
         let lock = LockEntry {
             key: self.key(),
-            contention: self.contention(),
+            contention: Contention {
+                recovering_ms: None,
+                ..self.contention()
+            },
         };
         let session = SessionEntry {
             session_id: SessionId::new(self.large[0]),
@@ -294,10 +303,12 @@ impl Parts {
                 holder_count: self.small[0],
                 queue_length: self.small[1],
                 holders: Records::new(&lists.holders).unwrap(),
+                recovering_ms: self.recovering_ms(),
             },
             Reply::ListPage {
                 next: self.cursor(),
                 entries: Records::new(&lists.locks).unwrap(),
+                recovering_ms: self.recovering_ms(),
             },
             Reply::SessionsPage {
                 next: self.cursor(),

@@ -2,8 +2,8 @@
 
 use super::child::{Child, Signals, exit_code};
 use super::connect::{ServerArgs, run_async};
-use super::failure::{Code, Failure, complain};
-use super::text::{escaped, time};
+use super::failure::{Code, Failure, complain, print};
+use super::text::{escaped, pairs, time};
 use super::view;
 use clap::Args;
 use fencepost::{Client, Contention, Guard, LockError, Loss};
@@ -41,8 +41,12 @@ pub(super) struct LockArgs {
     /// How long the command has between TERM and KILL when the lock is lost
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
     kill_after: Duration,
+    /// Run no command: take a lock that outlives this program, print its key and fence, and exit. It ends after --ttl, or
+    /// when `fencepost release KEY --fence N` says so, from anywhere
+    #[arg(long, conflicts_with_all = ["command", "kill_after"])]
+    detach: bool,
     /// The command and its arguments, after --
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "detach", value_name = "CMD")]
     command: Vec<OsString>,
     #[command(flatten)]
     server: ServerArgs,
@@ -61,6 +65,10 @@ QUIT, USR1 and USR2 are passed on to the command.
 Examples:
   One nightly job at a time, over all machines; the others give up at once:
     fencepost lock jobs/nightly --wait 0 -- ./nightly.sh
+
+  Keep others out for an hour, over the end of this program; then let them in again:
+    fencepost lock maintenance --detach --ttl 1h
+    fencepost release maintenance --fence 1836311903
 
   Hand the fence to what is protected:
     fencepost lock reports/2026 -- sh -c 'upload --if-fence-above \"$FENCEPOST_FENCE\" report.pdf'
@@ -95,7 +103,10 @@ impl LockArgs {
 
     /// Who we are to those who wait: the command, the process and the machine.
     fn name(&self) -> String {
-        let command = Path::new(&self.command[0]);
+        let command = self
+            .command
+            .first()
+            .map_or(Path::new("detached"), Path::new);
         let command = command.file_name().unwrap_or(command.as_os_str());
         let machine = rustix::system::uname();
         format!(
@@ -120,7 +131,10 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
                 None => return Ok(ExitCode::from(Code::NotAcquired as u8)),
             },
         };
-        let code = run_under(&args, guard, &mut signals).await;
+        let code = match args.detach {
+            true => report_detached(&args, &guard),
+            false => run_under(&args, guard, &mut signals).await,
+        };
         // The lock is back already, or lost. Without a goodbye the session ends by itself.
         let _ = client.close().await;
         code
@@ -138,6 +152,9 @@ async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
         .wait(args.wait);
     if args.shared {
         request = request.shared();
+    }
+    if args.detach {
+        request = request.detached();
     }
     if let Some(note) = &args.note {
         request = request.metadata(note.as_bytes());
@@ -195,12 +212,32 @@ async fn run_under(
     }
 }
 
+/// The lock stays when the guard goes; this is all that is needed to release it.
+fn report_detached(args: &LockArgs, guard: &Guard) -> Result<ExitCode, Failure> {
+    let fence = guard.fence().get();
+    let text = match args.server.json {
+        true => view::to_line(&Detached {
+            key: args.key(),
+            fence,
+            ttl_ms: args.ttl.as_millis() as u64,
+        }),
+        false => pairs(&[
+            ("key", escaped(args.key.as_bytes())),
+            ("fence", fence.to_string()),
+            ("ends in", time(args.ttl)),
+        ]),
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn code_of(signal: Signal) -> u8 {
     128 + signal.as_raw() as u8
 }
 
 fn report_contention(args: &LockArgs, contention: Contention) {
     let queue_length = contention.queue_length;
+    let recovering = contention.recovering;
     let holder = contention.holder.map(view::Holder::from);
     if args.server.json {
         complain_json(&NotAcquired {
@@ -208,12 +245,17 @@ fn report_contention(args: &LockArgs, contention: Contention) {
             acquired: false,
             holder,
             queue_length,
+            recovering_ms: recovering.map(|left| left.as_millis() as u64),
         });
         return;
     }
-    let holder = match holder {
-        Some(holder) => holder.describe(),
-        None => "it changed hands just now".to_owned(),
+    let holder = match (holder, recovering) {
+        (Some(holder), _) => holder.describe(),
+        (None, Some(left)) => format!(
+            "the server is {}, and the key may be held",
+            view::recovering(left)
+        ),
+        (None, None) => "it changed hands just now".to_owned(),
     };
     complain(&format!(
         "{} could not be had within {}: {holder}; {queue_length} waiting. Wait longer with --wait",
@@ -264,6 +306,15 @@ fn complain_json(object: &impl Serialize) {
     let _ = std::io::stderr().write_all(view::to_line(object).as_bytes());
 }
 
+/// What `--json` says of a detached lock.
+#[derive(Serialize)]
+struct Detached {
+    #[serde(flatten)]
+    key: view::Key,
+    fence: u64,
+    ttl_ms: u64,
+}
+
 /// What `--json` says when somebody else has the lock.
 #[derive(Serialize)]
 struct NotAcquired {
@@ -272,6 +323,9 @@ struct NotAcquired {
     acquired: bool,
     holder: Option<view::Holder>,
     queue_length: u32,
+    /// The server was restarted and does not know all holders for this much longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovering_ms: Option<u64>,
 }
 
 /// What `--json` says when the command has to be stopped.

@@ -1,11 +1,11 @@
 //! The commands that look at a server, and the one that takes a lock away.
 
 use super::connect::ServerArgs;
-use super::failure::{Code, Failure, print};
+use super::failure::{Code, Failure, complain, print};
 use super::text::{escaped, pairs, plural, time};
-use super::view::{Key, Lock, Session, to_line};
+use super::view::{self, Key, Lock, Session, to_line};
 use clap::Args;
-use fencepost::{ForceRelease, Stat};
+use fencepost::{ForceRelease, LockHandle, Loss, Release, Stat};
 use protocol::Fence;
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -46,10 +46,12 @@ pub(super) struct StatsArgs {
     server: ServerArgs,
 }
 
-/// Take a lock away from its holder, who is told
+/// Release a detached lock, or with --force take any lock away from its holder, who is told
 #[derive(Args)]
 #[command(after_help = "\
-The holder may be at work: fences protect what checks them, and nothing else. `fencepost query KEY` shows the fence; \
+`fencepost lock --detach` prints the fence of the lock it takes.
+
+With --force: the holder may be at work: fences protect what checks them, and nothing else. `fencepost query KEY` shows the fence; \
 naming it makes sure that you do not hit whoever holds the lock by now.")]
 pub(super) struct ReleaseArgs {
     /// The key
@@ -57,8 +59,8 @@ pub(super) struct ReleaseArgs {
     /// The fence of the grant that is to end
     #[arg(long, value_name = "N", value_parser = parse_fence)]
     fence: Fence,
-    /// Says that you mean it: the lock is somebody else's
-    #[arg(long, required = true)]
+    /// Takes the lock away whosoever it is. Without this only a detached lock is released
+    #[arg(long)]
     force: bool,
     #[command(flatten)]
     server: ServerArgs,
@@ -80,13 +82,26 @@ pub(super) fn query(args: &QueryArgs) -> Result<ExitCode, Failure> {
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let prefix = args.prefix.as_bytes();
-    let locks = args
-        .server
-        .ask(async |client| client.list(prefix).all().await)?;
+    let (locks, recovering) = args.server.ask(async |client| {
+        let mut pages = client.list(prefix);
+        let mut locks = Vec::new();
+        while let Some(page) = pages.next().await? {
+            locks.extend(page);
+        }
+        Ok((locks, pages.recovering()))
+    })?;
     let mut locks: Vec<Lock> = locks.into_iter().map(Lock::from).collect();
     // The server goes through its table in an order of its own.
     locks.sort_by(|one, other| one.key.cmp(&other.key));
+    if let Some(left) = recovering {
+        // On standard error: what scripts read stays a list of locks, in both forms.
+        complain(&format!(
+            "the server is {}. What is not listed may be held",
+            view::recovering(left)
+        ));
+    }
     show(args.server.json, &locks, || match &locks[..] {
+        [] if recovering.is_some() => String::new(),
         [] => "nothing is held\n".to_owned(),
         locks => Lock::table(locks),
     })
@@ -128,33 +143,65 @@ impl Serialize for Numbers<'_> {
 pub(super) fn release(args: &ReleaseArgs) -> Result<ExitCode, Failure> {
     let key = args.key.as_bytes();
     let fence = args.fence;
-    let released = args
-        .server
-        .ask(async |client| client.force_release(key, fence).await)?;
+    // `None`: it is released.
+    let reason = args.server.ask(async |client| match args.force {
+        true => client
+            .force_release(key, fence)
+            .await
+            .map(|released| match released {
+                ForceRelease::Released => None,
+                ForceRelease::NotHeld(reason) => Some(reason.to_string()),
+            }),
+        false => {
+            let handle = LockHandle {
+                key: key.to_vec(),
+                fence,
+            };
+            let released = client.release_detached(&handle).await;
+            released.map(|released| match released {
+                Release::Released => None,
+                Release::AlreadyLost(loss) => Some(not_released(loss).to_owned()),
+            })
+        }
+    })?;
     let json = Released {
         key: Key::new(key),
         fence: fence.get(),
-        released: released == ForceRelease::Released,
-        reason: match released {
-            ForceRelease::Released => None,
-            ForceRelease::NotHeld(reason) => Some(reason.to_string()),
-        },
+        released: reason.is_none(),
+        reason: reason.clone(),
     };
-    match released {
-        ForceRelease::Released => show(args.server.json, &json, || {
+    match reason {
+        None => show(args.server.json, &json, || {
             format!("{} is released from fence {fence}\n", escaped(key))
         }),
-        ForceRelease::NotHeld(_) if args.server.json => {
+        Some(_) if args.server.json => {
             print(&to_line(&json))?;
             Ok(ExitCode::from(Code::No as u8))
         }
-        ForceRelease::NotHeld(reason) => Err(Failure::new(
-            Code::No,
-            format_args!(
-                "nobody holds {} under fence {fence} ({reason}); `fencepost query` shows who holds it now",
-                escaped(key)
-            ),
-        )),
+        Some(reason) => {
+            let key = escaped(key);
+            let holder = match args.force {
+                true => "nobody holds",
+                false => "there is no detached lock on",
+            };
+            let advice = match args.force {
+                true => "`fencepost query` shows who holds it now",
+                false => {
+                    "`fencepost query` shows who holds it now, and --force takes it away from whomsoever"
+                }
+            };
+            let sentence = format_args!("{holder} {key} under fence {fence} ({reason}); {advice}");
+            Err(Failure::new(Code::No, sentence))
+        }
+    }
+}
+
+/// Why there was nothing to release.
+fn not_released(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Expired => "expired",
+        Loss::Forced => "forced",
+        _ => "not_held",
     }
 }
 

@@ -33,6 +33,9 @@ pub(super) struct Lock {
     pub(super) holder_count: u32,
     pub(super) queue_length: u32,
     pub(super) holders: Vec<Holder>,
+    /// The server was restarted and does not know all holders for this much longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recovering_ms: Option<u64>,
 }
 
 /// One session.
@@ -135,6 +138,14 @@ fn left(remaining_ms: Option<u64>) -> String {
     }
 }
 
+/// What people are told of a server that was restarted and does not know all holders yet.
+pub(super) fn recovering(left: Duration) -> String {
+    format!(
+        "recovering from a restart for {} more: until then it does not know all holders and grants nothing new",
+        time(left)
+    )
+}
+
 /// Something to look at where a client gave no name.
 fn name_or_dash(name: &str) -> String {
     match name {
@@ -210,6 +221,7 @@ impl From<fencepost::LockInfo> for Lock {
                 .into_iter()
                 .map(Holder::from)
                 .collect(),
+            recovering_ms: None,
         }
     }
 }
@@ -221,18 +233,23 @@ impl Lock {
             holder_count: state.holder_count,
             queue_length: state.queue_length,
             holders: state.holders.into_iter().map(Holder::from).collect(),
+            recovering_ms: state.recovering.map(whole_ms),
         }
     }
 
     /// All there is to say about one key.
     pub(super) fn to_text(&self) -> String {
         let state = match (self.holder_count, self.holders.first()) {
+            (0, _) if self.recovering_ms.is_some() => "not known, it may be held".to_owned(),
             (0, _) => "free".to_owned(),
             (_, Some(holder)) if !holder.is_shared => "held".to_owned(),
             (count, _) => format!("shared by {count}"),
         };
         let mut lines = vec![("key", self.key.shown()), ("state", state)];
-        if self.holder_count > 0 {
+        if let Some(recovering_ms) = self.recovering_ms {
+            lines.push(("server", recovering(Duration::from_millis(recovering_ms))));
+        }
+        if self.holder_count > 0 || self.queue_length > 0 {
             lines.push(("queue", format!("{} waiting", self.queue_length)));
         }
         if let ([holder], 1) = (&self.holders[..], self.holder_count) {
@@ -378,6 +395,7 @@ mod tests {
             holder_count: holders.len() as u32,
             queue_length,
             holders,
+            recovering_ms: None,
         }
     }
 
@@ -427,6 +445,18 @@ mod tests {
     #[test]
     fn a_free_key_is_called_free() {
         assert_eq!(lock(b"k", vec![], 0).to_text(), "key    k\nstate  free\n");
+    }
+
+    #[test]
+    fn a_key_that_no_holder_has_claimed_yet_is_not_called_free() {
+        let mut lock = lock(b"k", vec![], 0);
+        lock.recovering_ms = Some(2_500);
+        assert_eq!(
+            lock.to_text(),
+            "key     k\n\
+             state   not known, it may be held\n\
+             server  recovering from a restart for 2.5s more: until then it does not know all holders and grants nothing new\n"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use axum::response::Response;
 use engine::{Cursor, Holder, Key, KeyState, Mode, Tick};
 use serde::Serialize;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// Locks on a page, unless the request says otherwise, and at most.
 const PAGE: usize = 100;
@@ -31,6 +32,27 @@ struct Page {
     locks: Vec<Lock>,
     /// The cursor of the next page; `null` after the last.
     next: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovering: Option<Recovering>,
+}
+
+/// After a stop without notice: the server does not know all holders, so what is not listed may be held.
+#[derive(Serialize)]
+struct Recovering {
+    remaining_ms: u32,
+    /// The same as a time on the wall.
+    until: String,
+}
+
+impl Recovering {
+    fn look(shared: &Shared) -> Option<Self> {
+        let remaining_ms = shared.recovery.recovering_ms(shared.clock.now())?;
+        let until = SystemTime::now() + Duration::from_millis(remaining_ms.into());
+        Some(Recovering {
+            remaining_ms,
+            until: humantime::format_rfc3339_millis(until).to_string(),
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -44,6 +66,9 @@ struct Lock {
     queue_length: u32,
     /// The first of them, in the order of their grants.
     holders: Vec<LockHolder>,
+    /// Absent on a page, which says it for all its locks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovering: Option<Recovering>,
 }
 
 #[derive(Serialize)]
@@ -94,7 +119,12 @@ pub(super) async fn list(State(view): State<Arc<View>>, uri: Uri) -> Response {
         tokio::task::yield_now().await;
     }
     let next = next.map(|next| next.bits().to_string());
-    json(StatusCode::OK, &Page { locks, next })
+    let page = Page {
+        locks,
+        next,
+        recovering: Recovering::look(shared),
+    };
+    json(StatusCode::OK, &page)
 }
 
 /// `/locks/{key}`
@@ -106,12 +136,25 @@ pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let now = view.shared.clock.now();
-    match view.shared.engine.query(key, now) {
-        Some(state) => {
-            let lock = lock(&view.shared, &bytes, &state, HOLDERS_MAX, now);
+    let state = view.shared.engine.query(key, now);
+    let recovering = Recovering::look(&view.shared);
+    match (state, recovering) {
+        (Some(state), recovering) => {
+            let lock = Lock {
+                recovering,
+                ..lock(&view.shared, &bytes, &state, HOLDERS_MAX, now)
+            };
             json(StatusCode::OK, &lock)
         }
-        None => refuse(
+        // Whether it is locked is not known, so "not found" would be untrue.
+        (None, Some(recovering)) => {
+            let sentence = format!(
+                "the server is recovering until {} and does not know all holders: this key may be held",
+                recovering.until
+            );
+            refuse(StatusCode::SERVICE_UNAVAILABLE, &sentence)
+        }
+        (None, None) => refuse(
             StatusCode::NOT_FOUND,
             "this key is not locked, and has not been for a while",
         ),
@@ -128,6 +171,7 @@ fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: 
         holder_count: state.holders.len(),
         queue_length: state.queue_length,
         holders: shown.map(|holder| describe(shared, holder, now)).collect(),
+        recovering: None,
     }
 }
 

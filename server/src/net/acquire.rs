@@ -4,7 +4,7 @@ use super::dispatch::{Batch, engine_key, session_ended, span};
 use crate::host::Waiter;
 use crate::net::record::GrantTerms;
 use crate::net::reply;
-use crate::registry::Remembered;
+use crate::registry::{Remembered, Session};
 use bytes::BytesMut;
 use engine::{Outcome, Seat, Tick};
 use protocol::{Acquire, BusyBound, ErrorCode, Lease, Reply, RequestId, UnavailableReason};
@@ -21,7 +21,53 @@ impl Batch {
         now: Tick,
         out: &mut BytesMut,
     ) {
+        if acquire.is_detached {
+            return self.acquire_detached(id, is_repeat, acquire, now, out);
+        }
+        self.acquire_for(None, id, is_repeat, acquire, seat, now, out);
+    }
+
+    /// For the session that all detached locks belong to.
+    #[cold]
+    fn acquire_detached(
+        &mut self,
+        id: RequestId,
+        is_repeat: bool,
+        acquire: &Acquire<'_>,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let core = self.core.clone();
+        let owner = match core.shared.open_detached() {
+            Ok(owner) => owner,
+            Err(limit) => {
+                core.metrics().count_busy(limit);
+                return reply::busy(limit).append(id, out);
+            }
+        };
+        core.ask_as_detached(|seat| {
+            self.acquire_for(Some(owner), id, is_repeat, acquire, seat, now, out);
+        });
+    }
+
+    /// Without an `owner` it is the connection's own session. The seat is the owner's.
+    #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request and its owner, plus the four things every verb needs"
+    )]
+    fn acquire_for(
+        &mut self,
+        owner: Option<&Arc<Session>>,
+        id: RequestId,
+        is_repeat: bool,
+        acquire: &Acquire<'_>,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
         let shared = &self.core.shared;
+        let owner = owner.unwrap_or(&self.connection.session);
         let metrics = self.core.metrics();
         metrics.acquire_attempts.bump();
         if self.core.is_stopping.get() {
@@ -31,6 +77,10 @@ impl Batch {
                 retry_after_ms: 0,
             };
             return reply.append(id, out);
+        }
+        if acquire.lease == Lease::Session {
+            // Before the engine reads until when the session lives: see `Session::mark_bound`.
+            owner.mark_bound();
         }
         let request = engine::Acquire {
             key: engine_key(acquire.key),
@@ -90,7 +140,7 @@ impl Batch {
         }
         match outcome {
             Outcome::Granted(grant) => {
-                self.core.count_grant(&self.connection.session, &grant, 0);
+                self.core.count_grant(owner, &grant, 0);
                 if let Some(audit) = shared.audit() {
                     audit.granted(&self.connection.session, acquire, &grant);
                 }
@@ -100,15 +150,15 @@ impl Batch {
                     is_session_bound: acquire.lease == Lease::Session,
                     note: request.note,
                 };
-                self.core
-                    .record_grant(&self.connection.session, &grant, &terms, now);
+                self.core.record_grant(owner, &grant, &terms, now);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }
             Outcome::Queued { ticket, .. } => self.connection.start_wait(id.get(), ticket),
             Outcome::Held(holder) | Outcome::UpgradeRefused(holder) => {
                 metrics.acquire_refusals.bump();
-                reply::with_holder(shared, &holder, seat.session(), now, |contention| {
+                let you = self.connection.session.id;
+                reply::with_holder(shared, &holder, you, now, |contention| {
                     Reply::Refused(contention).append(id, out);
                 });
             }

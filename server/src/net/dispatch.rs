@@ -6,7 +6,7 @@ use crate::net::connection::Connection;
 use crate::net::{inspect, reply};
 use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Engine, Key, NotHeld, Release, Renewal, Seat, Span, Tick};
+use engine::{Downgrade, Engine, Key, NotHeld, Release, Renewal, Seat, SessionId, Span, Tick};
 use parking_lot::MutexGuard;
 use protocol::{
     DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request, RequestId,
@@ -230,13 +230,20 @@ impl Batch {
         let metrics = self.core.metrics();
         metrics.renewals.bump();
         let outcome = match engine_fence(fence) {
-            Some(fence) => self.core.shared.engine.renew(
-                seat,
-                engine_key(key),
-                fence,
-                self.renewal_ms(lease),
-                now,
-            ),
+            Some(fence) => {
+                let (engine, key) = (&self.core.shared.engine, engine_key(key));
+                let renew =
+                    |seat: &Seat| engine.renew(seat, key, fence, self.renewal_ms(lease), now);
+                match renew(seat) {
+                    missed @ Renewal::NotHeld(why) if may_be_detached(why) => {
+                        let renewed = self.core.ask_as_detached(|seat| renew(seat));
+                        renewed
+                            .filter(|other| matches!(other, Renewal::Renewed { .. }))
+                            .unwrap_or(missed)
+                    }
+                    outcome => outcome,
+                }
+            }
             None => Renewal::NotHeld(NotHeld::OtherFence),
         };
         match outcome {
@@ -306,11 +313,52 @@ impl Batch {
                 .append(id, out);
             }
             Release::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
-            Release::NotHeld(why) => {
-                metrics.release_by_non_owner.bump();
-                self.not_held(why, key, now).append(id, out);
-            }
+            Release::NotHeld(why) => match self.release_detached(why, key, fence, now) {
+                Some(count) => {
+                    self.outcomes
+                        .push((id.get(), Remembered::Released { count }));
+                    Reply::Released {
+                        remaining_count: count,
+                    }
+                    .append(id, out);
+                }
+                None => {
+                    metrics.release_by_non_owner.bump();
+                    self.not_held(why, key, now).append(id, out);
+                }
+            },
         }
+    }
+
+    /// Releases a detached lock, which any session may, and says how often it is still held. `None`: this is none.
+    #[cold]
+    fn release_detached(
+        &self,
+        why: NotHeld,
+        key: protocol::Key<'_>,
+        fence: Fence,
+        now: Tick,
+    ) -> Option<u32> {
+        let (core, metrics) = (&self.core, self.core.metrics());
+        let owner = core.shared.detached().filter(|_| may_be_detached(why))?;
+        let engine_fence = engine_fence(fence)?;
+        let (outcome, held_ms) = core.ask_as_detached(|seat| {
+            let engine = &core.shared.engine;
+            engine.release_timed(seat, engine_key(key), engine_fence, now)
+        })?;
+        let Release::Released { count } = outcome else {
+            return None;
+        };
+        metrics.releases.bump();
+        metrics.holds_ended.bump();
+        metrics.held.record(held_ms);
+        owner.count_held(core.id, -1);
+        if let Some(audit) = core.shared.audit() {
+            let session = &self.connection.session;
+            audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
+        }
+        core.record_release(key.as_bytes(), fence.get(), count, now);
+        Some(count)
     }
 
     fn downgrade(
@@ -326,7 +374,17 @@ impl Batch {
         let Some(engine_fence) = engine_fence(fence) else {
             return self.not_held(NotHeld::OtherFence, key, now).append(id, out);
         };
-        match engine.downgrade(seat, engine_key(key), engine_fence, now) {
+        let downgrade = |seat: &Seat| engine.downgrade(seat, engine_key(key), engine_fence, now);
+        let outcome = match downgrade(seat) {
+            missed @ Downgrade::NotHeld(why) if may_be_detached(why) => {
+                let downgraded = self.core.ask_as_detached(|seat| downgrade(seat));
+                downgraded
+                    .filter(|other| matches!(other, Downgrade::Downgraded))
+                    .unwrap_or(missed)
+            }
+            outcome => outcome,
+        };
+        match outcome {
             Downgrade::Downgraded => {
                 self.core.record_downgrade(key.as_bytes(), fence.get());
                 let state = engine.query(engine_key(key), now);
@@ -415,7 +473,7 @@ impl Batch {
             let why = engine_fence(fence).map_or(NotHeld::Never, |fence| {
                 engine.why_not_held(engine_key(key), fence)
             });
-            self.not_held(why, key, now).append(id, out);
+            self.not_held_yet(why, key, now).append(id, out);
         }
     }
 
@@ -431,12 +489,10 @@ impl Batch {
 
     /// What to answer in the grace period to whoever asks too early.
     pub(super) fn recovering(&self, now: Tick) -> Option<Reply<'static>> {
-        let recovery = &self.core.shared.recovery;
-        // Its time may be up and the first ceiling yet to be raised.
-        let left_ms = recovery.remaining_ms(now).unwrap_or(1);
-        recovery.is_on().then(|| Reply::Unavailable {
+        let recovering_ms = self.core.shared.recovery.recovering_ms(now);
+        recovering_ms.map(|retry_after_ms| Reply::Unavailable {
             reason: UnavailableReason::RECOVERING,
-            retry_after_ms: u32::try_from(left_ms).unwrap_or(u32::MAX),
+            retry_after_ms,
         })
     }
 
@@ -462,7 +518,11 @@ impl Batch {
 
     /// Whether this session holds a key, under whatever fence.
     pub(super) fn holds(&self, key: protocol::Key<'_>, now: Tick) -> bool {
-        let you = Some(self.connection.session.id);
+        self.is_held_by(self.connection.session.id, key, now)
+    }
+
+    pub(super) fn is_held_by(&self, owner: SessionId, key: protocol::Key<'_>, now: Tick) -> bool {
+        let you = Some(owner);
         let state = self.core.shared.engine.query(engine_key(key), now);
         state.is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you))
     }
@@ -471,6 +531,11 @@ impl Batch {
 /// Whether the grant that was named has ended in this life of the server.
 fn is_known_to_be_over(why: NotHeld) -> bool {
     matches!(why, NotHeld::Expired | NotHeld::Released | NotHeld::Forced)
+}
+
+/// Whether a lock that the session does not hold may be a detached one.
+fn may_be_detached(why: NotHeld) -> bool {
+    matches!(why, NotHeld::OtherOwner | NotHeld::OtherFence)
 }
 
 pub(super) fn session_ended() -> Reply<'static> {

@@ -18,6 +18,7 @@ pub(crate) fn query(
     id: RequestId,
     out: &mut BytesMut,
 ) {
+    let recovering_ms = shared.recovery.recovering_ms(now);
     let Some(state) = shared.engine.query(key, now) else {
         let holders = Records::new(&[]).expect("none is not too many");
         return Reply::QueryResult {
@@ -25,6 +26,7 @@ pub(crate) fn query(
             holder_count: 0,
             queue_length: 0,
             holders,
+            recovering_ms,
         }
         .append(id, out);
     };
@@ -47,6 +49,7 @@ pub(crate) fn query(
         holder_count: state.holders.len() as u32,
         queue_length: state.queue_length,
         holders: Records::new(&holders).expect("taken up to the limit"),
+        recovering_ms,
     };
     reply.append(id, out);
 }
@@ -89,6 +92,7 @@ pub(crate) fn list(
                     holder: state.holders.first().and_then(|holder| {
                         reply::wire_holder(holder, session.as_deref(), you, now)
                     }),
+                    recovering_ms: None,
                 },
             })
         })
@@ -98,6 +102,7 @@ pub(crate) fn list(
     let reply = Reply::ListPage {
         next: Cursor::new(next).expect("four bytes are a cursor"),
         entries: Records::new(&entries).expect("asked for up to the limit"),
+        recovering_ms: shared.recovery.recovering_ms(now),
     };
     reply.append(id, out);
 }

@@ -228,12 +228,8 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
         Opening::Resume(key) => (key, false),
         Opening::Join(key) => (key, true),
     };
-    match find_session(core, key) {
+    match find_session(core, key).filter(|session| keep_alive(core, session)) {
         Some(session) => {
-            let (ttl_ms, now) = (u64::from(session.ttl_ms), shared.clock.now());
-            if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
-                core.record_session_kept(&session, until);
-            }
             if !must_live {
                 core.metrics().sessions_resumed.bump();
             }
@@ -242,6 +238,10 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
         // One that this server does not know because it was told nothing when it started: the secret shows that it is the
         // client's own, and from here on it lives again.
         None if shared.recovery.is_on()
+            && shared
+                .registry()
+                .find_public(key.session_id.get())
+                .is_none()
             && shared.keys.secret(key.session_id.get()) == key.secret =>
         {
             let name = (key.session_id.get(), key.secret);
@@ -256,6 +256,16 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
             new_session(core, hello, name).map(|session| (session, false))
         }
     }
+}
+
+/// Keeps a session alive that a connection comes to. `false`: it has ended since it was found.
+fn keep_alive(core: &Core, session: &Session) -> bool {
+    let (ttl_ms, now) = (u64::from(session.ttl_ms), core.shared.clock.now());
+    let until = core.shared.engine.keep_alive(session.id, ttl_ms, now);
+    if let Some(until) = until {
+        core.record_session_kept(session, until);
+    }
+    until.is_some()
 }
 
 fn new_session(

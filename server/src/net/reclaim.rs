@@ -43,6 +43,9 @@ impl Batch {
             held_ms: 0,
             note: claim.metadata.as_bytes(),
         };
+        if claim.lease == Lease::Session {
+            session.mark_bound();
+        }
         match shared.engine.reclaim(seat, &old, now) {
             Reclaimed::Granted(grant) => {
                 if !was_held {

@@ -52,9 +52,6 @@ impl Core {
             return;
         };
         if storage.scope == Scope::Fences {
-            if terms.is_session_bound {
-                session.mark_bound();
-            }
             if !is_long(storage, session, grant.until, terms.is_session_bound, now) {
                 self.cover(storage, grant.until);
                 // A hold of several counts is a long one if it was when it began.
@@ -98,9 +95,10 @@ impl Core {
     /// record.
     fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
         storage.long.insert(key, fence);
-        // Paired with the one in `record_taken_away`.
-        atomic::fence(atomic::Ordering::SeqCst);
         session.mark_logged();
+        // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign of life on another core
+        // either finds the session marked, or shows in the deadline that is read here.
+        atomic::fence(atomic::Ordering::SeqCst);
         // With every long lease: which core's record of the session comes first does not matter then.
         let deadline = self.shared.engine.session_deadline(session.id);
         self.push_session(storage, session, deadline);

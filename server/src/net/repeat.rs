@@ -3,9 +3,9 @@
 use crate::net::dispatch::{Batch, engine_fence, engine_key};
 use crate::net::record::GrantTerms;
 use crate::net::reply;
-use crate::registry::{Recollection, Remembered};
+use crate::registry::{Recollection, Remembered, Session};
 use engine::{Grant, Holder, Tick};
-use protocol::{ErrorCode, Mode, Reply, Request, RequestId};
+use protocol::{Acquire, ErrorCode, Mode, Reply, Request, RequestId};
 
 impl Batch {
     /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
@@ -18,7 +18,7 @@ impl Batch {
         match (self.connection.session.recall(id.get()), request) {
             (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
                 // The lease may have been renewed since, or be over: then nothing is left of it.
-                let you = Some(self.connection.session.id);
+                let you = Some(self.owner(acquire).id);
                 let state = self.core.shared.engine.query(engine_key(acquire.key), now);
                 let holder = state.and_then(|state| {
                     let mut holders = state.holders.into_iter();
@@ -26,7 +26,7 @@ impl Batch {
                 });
                 let until = holder.as_ref().map_or(now, |holder| holder.until);
                 if let Some(holder) = holder {
-                    self.record_again(acquire.key.as_bytes(), &holder, now);
+                    self.record_again(acquire, &holder, now);
                 }
                 Some(reply::granted(&Grant { until, ..grant }, now))
             }
@@ -42,7 +42,8 @@ impl Batch {
             (Recollection::Forgotten, Request::Acquire(acquire))
                 if acquire.is_reentrant
                     || acquire.mode == Mode::Shared
-                    || acquire.wait_ms > 0 && self.holds(acquire.key, now) =>
+                    || acquire.wait_ms > 0
+                        && self.is_held_by(self.owner(acquire).id, acquire.key, now) =>
             {
                 Some(forgotten())
             }
@@ -61,20 +62,26 @@ impl Batch {
 
     /// Writes a grant down once more: its first record may not be on the disk yet, nor even in the log, if it was handed over
     /// by mail. The answer then waits for this one.
-    fn record_again(&self, key: &[u8], holder: &Holder, now: Tick) {
+    fn record_again(&self, acquire: &Acquire<'_>, holder: &Holder, now: Tick) {
         let grant = Grant {
             fence: holder.fence,
             until: holder.until,
             count: holder.count,
         };
         let terms = GrantTerms {
-            key,
+            key: acquire.key.as_bytes(),
             is_shared: holder.mode == engine::Mode::Shared,
             is_session_bound: holder.is_session_bound,
             note: &holder.note,
         };
-        let session = &self.connection.session;
-        self.core.record_grant(session, &grant, &terms, now);
+        let owner = self.owner(acquire);
+        self.core.record_grant(owner, &grant, &terms, now);
+    }
+
+    /// The session to which what is granted belongs.
+    fn owner(&self, acquire: &Acquire<'_>) -> &Session {
+        let detached = self.core.shared.detached().filter(|_| acquire.is_detached);
+        detached.unwrap_or(&self.connection.session)
     }
 }
 

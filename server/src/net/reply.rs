@@ -61,19 +61,13 @@ pub(crate) fn with_contention(
     now: Tick,
     write: impl FnOnce(Contention<'_>),
 ) {
-    let Some(state) = state else {
-        return write(Contention {
-            holder_count: 0,
-            queue_length: 0,
-            holder: None,
-        });
-    };
-    match state.holders.first() {
+    match state.and_then(|state| state.holders.first()) {
         Some(holder) => with_holder(shared, holder, you, now, write),
         None => write(Contention {
             holder_count: 0,
-            queue_length: state.queue_length,
+            queue_length: state.map_or(0, |state| state.queue_length),
             holder: None,
+            recovering_ms: shared.recovery.recovering_ms(now),
         }),
     }
 }
@@ -91,6 +85,7 @@ pub(crate) fn with_holder(
         holder_count: holder.holders,
         queue_length: holder.queue_length,
         holder: wire_holder(holder, session.as_deref(), you, now),
+        recovering_ms: shared.recovery.recovering_ms(now),
     });
 }
 

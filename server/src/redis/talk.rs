@@ -277,6 +277,7 @@ impl Stage<'_> {
             script: target.script,
             may_block: true,
         };
+        call.section.know_all(call.names)?;
         (command.run)(&mut call, &mut writer)
     }
 
@@ -319,6 +320,7 @@ impl Stage<'_> {
                     script: target.script,
                     may_block: false,
                 };
+                call.section.know_all(call.names)?;
                 (planned.command.run)(&mut call, &mut Writer::new(out, version))
             });
             if let Err(refusal) = answer {

@@ -72,6 +72,17 @@ impl Recovery {
         (self.is_on() && left_ms > 0).then_some(left_ms)
     }
 
+    /// As the wire has it: how long not all holders are known. At least 1, since the first ceiling may be raised a little after
+    /// the time is up.
+    #[inline]
+    pub(crate) fn recovering_ms(&self, now: Tick) -> Option<u32> {
+        if !self.is_on() {
+            return None;
+        }
+        let left_ms = self.remaining_ms(now).unwrap_or(1);
+        Some(u32::try_from(left_ms).unwrap_or(u32::MAX))
+    }
+
     pub(crate) fn end(&self) {
         self.is_on.store(false, Ordering::Release);
     }

@@ -43,6 +43,97 @@ fn the_command_knows_its_key_and_fence() {
 }
 
 #[test]
+fn a_detached_lock_stays_until_it_is_released_by_its_fence() {
+    let server = Server::start(&[]);
+    let arguments = [
+        "lock",
+        "k",
+        "--detach",
+        "--ttl=600s",
+        "--server",
+        &server.address,
+    ];
+    let text = run(arguments).printed();
+    let state = ask(&server, &["query", "k"]);
+    let fence = state["holders"][0]["fence"].to_string();
+    assert_eq!(
+        text,
+        format!("key      k\nfence    {fence}\nends in  10m 00s\n")
+    );
+    assert_eq!(state["holders"][0]["client_name"], "detached");
+    let wrong = ["release", "k", "--fence", "1", "--server", &server.address];
+    let complaint = run(wrong).complained(1);
+    assert!(
+        complaint.starts_with("there is no detached lock on k under fence 1"),
+        "{complaint}"
+    );
+    let released = ask(&server, &["release", "k", "--fence", &fence]);
+    assert_eq!(released["released"], true);
+    assert_eq!(ask(&server, &["query", "k"])["holder_count"], 0);
+    // It takes either a command or --detach.
+    let both = [
+        "lock",
+        "k",
+        "--detach",
+        "--server",
+        &server.address,
+        "--",
+        "true",
+    ];
+    run(both).complained(2);
+}
+
+#[test]
+fn a_server_that_recovers_is_not_said_to_hold_nothing() {
+    let data = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", data.path().display());
+    let server = Server::start(&[&data_dir]);
+    let arguments = [
+        "lock",
+        "k",
+        "--detach",
+        "--ttl=20s",
+        "--server",
+        &server.address,
+    ];
+    run(arguments).printed();
+    server.end_by(Signal::KILL);
+
+    let server = Server::start(&[&data_dir]);
+    let at = ["--server", &server.address];
+    let state = run(["query", "k"].iter().chain(&at)).printed();
+    assert!(state.contains("may be held"), "{state}");
+    assert!(state.contains("recovering"), "{state}");
+    assert!(!state.contains("free"), "{state}");
+    assert!(ask(&server, &["query", "k"])["recovering_ms"].as_u64() > Some(0));
+    let list = run(["list"].iter().chain(&at));
+    assert_eq!((list.code, list.stdout.as_str()), (Some(0), ""));
+    assert!(list.stderr.contains("recovering"), "{list:?}");
+    let lock = [
+        "lock",
+        "other",
+        "--wait=50ms",
+        "--server",
+        &server.address,
+        "--",
+        "true",
+    ];
+    let complaint = run(lock).complained(75);
+    assert!(complaint.contains("recovering"), "{complaint}");
+    assert!(!complaint.contains("changed hands"), "{complaint}");
+    let release = [
+        "release",
+        "k",
+        "--force",
+        "--fence=1",
+        "--server",
+        &server.address,
+    ];
+    let complaint = run(release).complained(1);
+    assert!(complaint.contains("recovering"), "{complaint}");
+}
+
+#[test]
 fn the_exit_code_is_the_commands() {
     let server = Server::start(&[]);
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", 137)] {

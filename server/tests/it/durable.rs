@@ -7,8 +7,8 @@ use crate::common::{
 };
 use crate::http::{free_port, get};
 use protocol::{
-    Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Reclaim, Reply, Request,
-    SessionKey, SessionSecret, UnavailableReason,
+    Cursor, Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Prefix, Reclaim,
+    Reply, Request, SessionKey, SessionSecret, UnavailableReason,
 };
 use server::Server;
 use server::config::Durability;
@@ -212,6 +212,90 @@ fn a_server_in_its_grace_period_says_so_and_until_when() {
     }
     until("the grace period is over", || {
         get(&server, "/readyz").status == 200
+    });
+}
+
+/// The server does not know who holds what, so "free" would be a guess: a key that nobody has claimed yet may be held.
+#[test]
+fn in_the_grace_period_no_answer_says_that_a_key_is_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Fence);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("k", LONG_MS);
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+    let server = start_with(|builder| {
+        builder.http(free_port()).with(|config| {
+            config.data_dir = left.path().to_owned();
+            config.durability = Durability::Fence;
+        })
+    });
+    let mut other = Peer::connect(server.local_addr(), "other");
+    let query = |other: &mut Peer| {
+        let request = Request::Query { key: wire_key("k") };
+        other.ask(&request, |reply| match reply {
+            Reply::QueryResult {
+                holder_count,
+                recovering_ms,
+                ..
+            } => (holder_count, recovering_ms.is_some_and(|ms| ms > 0)),
+            other => panic!("no query result but {other:?}"),
+        })
+    };
+    assert_eq!(query(&mut other), (0, true));
+    let list = Request::List {
+        prefix: Prefix::default(),
+        cursor: Cursor::default(),
+        limit: 0,
+    };
+    other.ask(&list, |reply| {
+        assert!(
+            matches!(reply, Reply::ListPage { recovering_ms: Some(1..), entries, .. } if entries.is_empty()),
+            "{reply:?}"
+        );
+    });
+    other.ask(&acquire("k", 100, 1), |reply| {
+        assert!(
+            matches!(reply, Reply::TimedOut(seen) if seen.holder_count == 0 && seen.recovering_ms > Some(0)),
+            "{reply:?}"
+        );
+    });
+    let force = Request::ForceRelease {
+        key: wire_key("k"),
+        fence: wire_fence(fence),
+    };
+    other.ask(&force, |reply| {
+        assert!(
+            matches!(
+                reply,
+                Reply::Unavailable {
+                    reason: UnavailableReason::RECOVERING,
+                    ..
+                }
+            ),
+            "{reply:?}"
+        );
+    });
+    let page = get(&server, "/locks");
+    assert_eq!(page.status, 200);
+    assert!(page.json()["recovering"]["remaining_ms"].as_u64() > Some(0));
+    let one = get(&server, "/locks/never-asked-for");
+    assert_eq!(one.status, 503);
+    assert!(one.body.contains("recovering"), "{}", one.body);
+
+    // One that was claimed is known to be held; and still there may be more than the server knows.
+    let mut holder = comes_back(&server, session);
+    holder.ask(&Request::Reclaim(claim("k", fence, LONG_MS)), granted);
+    assert_eq!(query(&mut other), (1, true));
+    let one = get(&server, "/locks/k");
+    assert_eq!((one.status, &one.json()["holder_count"]), (200, &1.into()));
+    assert!(one.json()["recovering"]["until"].is_string());
+    other.ask(&acquire("k", 100, 1), |reply| {
+        assert!(
+            matches!(reply, Reply::TimedOut(seen) if seen.holder_count == 1),
+            "{reply:?}"
+        );
     });
 }
 

@@ -372,7 +372,7 @@ fn held_locks_are_listed_by_prefix_page_by_page() {
             limit: 7,
         };
         let next = observer.ask(&page, |reply| match reply {
-            Reply::ListPage { next, entries } => {
+            Reply::ListPage { next, entries, .. } => {
                 assert!(entries.len() <= 7);
                 for entry in entries.iter() {
                     let holder = entry.contention.holder.expect("long settled");

@@ -421,6 +421,24 @@ fn after_a_kill_with_durability_fence_nothing_is_granted_until_short_leases_have
     let mut redis = Redis::connect(&after);
     assert!(redis.say("SET k other NX PX 1000").starts_with("LOADING"));
     assert!(redis.say("INFO persistence").contains("loading:1"));
+    // Nobody is told that the key is free, nor its owner that it has lost it: neither is known.
+    for question in [
+        "GET k",
+        "EXISTS k",
+        "PTTL k",
+        "TYPE k",
+        "DEL k",
+        "SET k other XX",
+        "PEXPIRE k 1000",
+        "MGET k other",
+        "LOCK.FENCE k",
+    ] {
+        let answer = redis.say(question);
+        assert!(answer.starts_with("LOADING"), "{question}: {answer}");
+    }
+    let compare_and_delete = "if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 end";
+    redis.send(&["EVAL", compare_and_delete, "1", "k", "token"]);
+    assert!(redis.read().starts_with("LOADING"));
 }
 
 #[test]
