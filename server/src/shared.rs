@@ -71,7 +71,8 @@ impl Shared {
     ) -> Option<Arc<Session>> {
         let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
         let core_count = self.core_count;
-        let session = Session::new(id, name, client_name, ttl_ms, core_count, now);
+        let memory = self.registry().memory.clone();
+        let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
         let session = Arc::new(session);
         if !self.registry().insert(session.clone()) {
             // Another connection of the same client was faster.
