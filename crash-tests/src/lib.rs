@@ -23,6 +23,7 @@
 //! | `worker.rs`  | what a client does all day                                                                           |
 //! | `prober.rs`  | a client that speaks the wire by hand, and tries to use again what it has given back                 |
 //! | `disk.rs`    | a disk that fails at a given moment, for `tests/disk.rs`                                             |
+//! | `panics.rs`  | a server that panics at a given moment, for `tests/panic.rs`                                         |
 //! | `process.rs` | the server as a child process                                                                        |
 
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod checker;
 pub mod disk;
 pub mod driver;
 pub mod history;
+pub mod panics;
 mod prober;
 mod process;
 pub mod story;

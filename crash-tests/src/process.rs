@@ -5,7 +5,7 @@
 //! built. Any other program that takes its settings from the environment can be named instead, like an installed `fencepost`.
 
 use crate::checker::Mode;
-use crate::disk;
+use crate::{disk, panics};
 use rustix::process::{Pid, Signal, kill_process};
 use server::config::Sources;
 use std::collections::VecDeque;
@@ -86,6 +86,10 @@ pub fn serve() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
+    }
+    let panic_at = std::env::var(panics::VARIABLE).ok();
+    if let Some(number) = panic_at.and_then(|number| number.parse().ok()) {
+        builder = builder.on_admission(panics::at_connection(number));
     }
     match server::run_with(builder) {
         Ok(()) => ExitCode::SUCCESS,

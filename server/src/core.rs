@@ -4,6 +4,7 @@ use crate::host::{ConnectionId, Mail, Waiter};
 use crate::metrics::CoreMetrics;
 use crate::net::connection::{Connection, STIRRING_MAX, Speech};
 use crate::net::holdback::Unsynced;
+use crate::net::places::{Line, strangers_max};
 use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::redis;
@@ -44,8 +45,8 @@ pub(crate) struct Core {
     pub(crate) sockets: Cell<usize>,
     /// The server goes: nothing new is granted.
     pub(crate) is_stopping: Cell<bool>,
-    /// Sockets of those who are told that there are too many.
-    pub(crate) turned_away: Cell<usize>,
+    /// Peers that have not introduced themselves.
+    pub(crate) strangers: Arc<Line>,
     /// What is written down and not on the disk yet: see `net/holdback.rs`.
     pub(crate) unsynced: RefCell<Unsynced>,
     /// Something happened: stay awake for a while.
@@ -71,11 +72,11 @@ impl Core {
         let seats = seats.map(|(session, seat)| (session, Rc::new(RefCell::new(seat))));
         Rc::new(Core {
             id,
+            strangers: Line::new(strangers_max(&shared.config)),
             shared,
             connections: RefCell::default(),
             seats: RefCell::new(seats.collect()),
             sockets: Cell::new(0),
-            turned_away: Cell::new(0),
             unsynced: RefCell::default(),
             stir: Notify::new(),
             stirred: Cell::new(false),

@@ -80,7 +80,7 @@ impl Snapshot {
             locks_held: stats::held(shared),
             waiters: u64::from(engine.waiters()),
             sessions: u64::from(engine.sessions()),
-            connections: shared.connections.load(Ordering::Relaxed) as u64,
+            connections: shared.places.taken() as u64,
             stored_bytes: engine.bytes(),
             oldest_ms,
             shard_keys: (0..engine.shard_count())

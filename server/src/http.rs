@@ -2,7 +2,8 @@
 //!
 //! It has one thread of its own, so that a slow scrape or a large listing never stands in front of a lock request. Its
 //! bounds: so many connections at a time, each for so long; a request head of so many bytes, in so much time. That also
-//! bounds how long a connection may idle between requests. Bodies are not read. axum's own server offers none of these
+//! bounds how long a connection may idle between requests. A newcomer beyond the bound is served all the same, and the oldest
+//! connection gives way: requests that never end must not keep a health check waiting. Bodies are not read. axum's own server offers none of these
 //! bounds, so its routes are served on hyper's connections directly.
 //!
 //! | path           | what                                            | token |
@@ -21,6 +22,8 @@ mod locks;
 mod parameters;
 
 use crate::exposition;
+use crate::net::places::Line;
+use crate::notices::Notice;
 use crate::oldest::Oldest;
 use crate::shared::Shared;
 use axum::Router;
@@ -42,18 +45,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at the same time. More wait in the kernel's queue.
-const CONNECTIONS_MAX: u32 = 64;
+/// Connections at the same time. When there are more, the oldest gives way.
+pub(crate) const CONNECTIONS_MAX: u32 = 64;
 
 /// A key in a path, percent-encoded, takes 768 bytes; the rest is for headers.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
-
-/// How long a request head may take, and how long a connection may idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this a connection is closed once its request is answered.
 const CONNECTION_LIFE_MAX: Duration = Duration::from_secs(60);
@@ -100,7 +100,11 @@ impl Http {
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new().name("http".to_owned()).spawn({
             let stop = stop.clone();
-            move || runtime.block_on(serve(listener, routes(view), stop))
+            move || {
+                let shared = view.shared.clone();
+                let _watch = shared.failure.watch();
+                runtime.block_on(serve(listener, routes(view), stop, &shared));
+            }
         })?;
         Ok(Http {
             address,
@@ -125,44 +129,62 @@ impl Drop for Http {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, routes: Router, stop: CancellationToken) {
+async fn serve(
+    listener: std::net::TcpListener,
+    routes: Router,
+    stop: CancellationToken,
+    shared: &Shared,
+) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!("HTTP is not served: {error}"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+    let line = Line::new(CONNECTIONS_MAX as usize);
+    // How long a request head may take, and how long a connection may idle.
+    let head_timeout = shared.config.frame_timeout;
+    // Nothing is ever sent: the channel closes when the last connection is gone.
+    let (done, mut all_done) = mpsc::channel::<()>(1);
     loop {
-        let place = tokio::select! {
-            place = places.clone().acquire_owned() => place.expect("nobody closes the semaphore"),
-            () = stop.cancelled() => break,
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         match accepted {
             Ok((stream, _)) => {
-                let (routes, stop) = (routes.clone(), stop.clone());
+                let (routes, stop, done) = (routes.clone(), stop.clone(), done.clone());
+                let (place, _) = line.enter();
+                let watch = shared.failure.watch();
                 tokio::spawn(async move {
-                    converse(stream, routes, stop).await;
-                    drop(place);
+                    let _held = (done, watch);
+                    tokio::select! {
+                        () = converse(stream, routes, stop, head_timeout) => {}
+                        () = place.gives_way() => {}
+                    }
                 });
             }
             Err(error) => {
-                tracing::warn!("accept failed on the HTTP side: {error}");
+                shared.notices.say(Notice::AcceptFailed, |unsaid| {
+                    tracing::warn!(unsaid, "accept failed on the HTTP side: {error}");
+                });
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    // Whoever is still being answered gives its place back when that is done.
-    let all = places.acquire_many(CONNECTIONS_MAX);
-    let _ = tokio::time::timeout(LINGER, all).await;
+    drop(done);
+    // Those that are still being answered may hear the end of it.
+    let _ = tokio::time::timeout(LINGER, all_done.recv()).await;
 }
 
-async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
+/// Serves one connection to its end. May be dropped half-way: then it is closed.
+async fn converse(
+    stream: TcpStream,
+    routes: Router,
+    stop: CancellationToken,
+    head_timeout: Duration,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));

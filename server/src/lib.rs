@@ -14,7 +14,7 @@
 //! | `stock.rs`          | a thread that waits for memory so that no core has to                               |
 //! | `config.rs`         | settings, checked once at start; `auth.rs`: tokens; `logging.rs`: logs              |
 //! | `core.rs`           | one I/O thread: its connections, its mail, its share of the wheels                  |
-//! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session                                  |
+//! | `net/listener.rs`   | accepting; `net/opening.rs`: hello, token, session; `net/places.rs`: how many        |
 //! | `net/connection.rs` | read, decide, write once per batch; the bounds of a connection                      |
 //! | `net/dispatch.rs`   | from a request to the engine and back; `net/acquire.rs`, and `net/inspect.rs`: to look |
 //! | `net/record.rs`     | what is written down of which request; `net/holdback.rs`: replies wait for the disk |
@@ -28,6 +28,8 @@
 //! | `exposition.rs`     | the metrics page; `oldest.rs`: how old the oldest lock is                           |
 //! | `audit.rs`          | the audit log; `legible.rs`: bytes in JSON                                          |
 //! | `notify.rs`         | readiness for systemd; `pinning.rs`: threads on their cores                         |
+//! | `panics.rs`         | what becomes of a server that panics; `open_files.rs`: what the system allows       |
+//! | `notices.rs`        | log lines that a crowd of peers could bring about                                   |
 //! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
 //! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
 //! | `clock.rs`          | the one source of time                                                              |
@@ -47,8 +49,11 @@ mod legible;
 mod logging;
 mod metrics;
 mod net;
+mod notices;
 mod notify;
 mod oldest;
+mod open_files;
+mod panics;
 mod pinning;
 mod redis;
 mod registry;
@@ -62,6 +67,7 @@ mod storage;
 pub mod wal;
 
 pub use config::Config;
+pub use panics::{EXIT_PANIC, OnPanic};
 pub use server::{Builder, Server, run, run_with};
 pub use start_error::StartError;
 pub use storage::EXIT_DISK;

@@ -17,7 +17,9 @@ use protocol::SessionSecret;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 /// How many outcomes each connection remembers, in case its requests are repeated on another one.
 pub(crate) const REMEMBERED_MAX: usize = 256;
@@ -28,6 +30,14 @@ const PAST_MAX: usize = 8 * REMEMBERED_MAX;
 /// How many requests that came again a session knows by their ids, in case the first sending is yet to be read.
 const REPEATED_MAX: usize = 4 * REMEMBERED_MAX;
 
+/// How many outcomes and ids of repeated requests all sessions together keep before they have to share: two million take
+/// about 150 MB. When there are more, a session that adds one keeps of each no more than its share, an equal part of this. So
+/// there are never more than three times as many, and a session that needs little loses nothing to those that take much.
+const KEPT_MAX: usize = 2 << 20;
+
+/// The least that such a share is.
+const SHARE_MIN: usize = 16;
+
 const MAP_COUNT: usize = 64;
 
 pub(crate) struct Registry {
@@ -35,6 +45,33 @@ pub(crate) struct Registry {
     maps: Box<[Map<SessionId>]>,
     /// By public id. Written first and cleared last.
     public: Box<[Map<u64>]>,
+    pub(crate) memory: Arc<Memory>,
+}
+
+/// How much all sessions remember of connections that are gone.
+pub(crate) struct Memory {
+    kept: AtomicUsize,
+    kept_max: usize,
+    sessions: AtomicUsize,
+}
+
+impl Memory {
+    fn new(kept_max: usize) -> Arc<Self> {
+        Arc::new(Memory {
+            kept: AtomicUsize::new(0),
+            kept_max,
+            sessions: AtomicUsize::new(0),
+        })
+    }
+
+    /// How many outcomes, and how many ids, one session may keep now.
+    fn share(&self) -> usize {
+        if self.kept.load(Ordering::Relaxed) <= self.kept_max {
+            return usize::MAX;
+        }
+        let sessions = self.sessions.load(Ordering::Relaxed).max(1);
+        (self.kept_max / sessions).max(SHARE_MIN)
+    }
 }
 
 type Map<K> = RwLock<HashMap<K, Arc<Session>>>;
@@ -63,6 +100,15 @@ pub(crate) struct Session {
     /// Locks lost.
     pub(crate) lost: AtomicI64,
     waiting: AtomicI64,
+    memory: Arc<Memory>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let counted = self.links.get_mut().counted;
+        self.memory.kept.fetch_sub(counted, Ordering::Relaxed);
+        self.memory.sessions.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Whether locks live by a session.
@@ -82,6 +128,8 @@ struct Links {
     forgotten: u64,
     /// The ids that came again.
     repeated: BTreeSet<u64>,
+    /// How much of `past` and `repeated` stands in [`Memory::kept`].
+    counted: usize,
     /// The session outlived a restart, and nobody has come back to it yet.
     is_restored: bool,
 }
@@ -144,15 +192,33 @@ impl Outcomes {
 }
 
 impl Links {
-    /// Lets the oldest go. Those that had no effect can be forgotten without a trace.
-    fn trim(&mut self) {
-        while self.past.len() > PAST_MAX {
+    /// Lets the oldest go of what is more than this session may keep, and counts what is left. Outcomes that had no effect can be
+    /// forgotten without a trace.
+    fn trim(&mut self, memory: &Memory) {
+        self.count(memory);
+        let share = memory.share();
+        while self.past.len() > PAST_MAX.min(share) {
             if let Some((id, outcome)) = self.past.pop_first()
                 && outcome != Remembered::Unanswered
             {
                 self.forgotten = self.forgotten.max(id);
             }
         }
+        while self.repeated.len() > REPEATED_MAX.min(share) {
+            self.repeated.pop_first();
+        }
+        self.count(memory);
+    }
+
+    fn count(&mut self, memory: &Memory) {
+        let kept = self.past.len() + self.repeated.len();
+        match kept.checked_sub(self.counted) {
+            Some(more) => memory.kept.fetch_add(more, Ordering::Relaxed),
+            None => memory
+                .kept
+                .fetch_sub(self.counted - kept, Ordering::Relaxed),
+        };
+        self.counted = kept;
     }
 }
 
@@ -161,6 +227,7 @@ impl Registry {
         Registry {
             maps: (0..MAP_COUNT).map(|_| RwLock::default()).collect(),
             public: (0..MAP_COUNT).map(|_| RwLock::default()).collect(),
+            memory: Memory::new(KEPT_MAX),
         }
     }
 
@@ -235,7 +302,9 @@ impl Session {
         ttl_ms: u32,
         core_count: usize,
         now: Tick,
+        memory: Arc<Memory>,
     ) -> Self {
+        memory.sessions.fetch_add(1, Ordering::Relaxed);
         Session {
             id,
             public_id,
@@ -252,6 +321,7 @@ impl Session {
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
             lost: AtomicI64::new(0),
             waiting: AtomicI64::new(0),
+            memory,
         }
     }
 
@@ -320,7 +390,7 @@ impl Session {
             let outcomes = link.outcomes.lock();
             links.forgotten = links.forgotten.max(outcomes.forgotten);
             links.past.extend(outcomes.latest.iter().copied());
-            links.trim();
+            links.trim(&self.memory);
         }
     }
 
@@ -330,7 +400,7 @@ impl Session {
         links
             .past
             .extend(request_ids.map(|id| (id, Remembered::Unanswered)));
-        links.trim();
+        links.trim(&self.memory);
     }
 
     pub(crate) fn connections(&self) -> Vec<ConnectionId> {
@@ -359,9 +429,7 @@ impl Session {
     pub(crate) fn note_repeat(&self, request_id: u64) {
         let mut links = self.links.lock();
         links.repeated.insert(request_id);
-        if links.repeated.len() > REPEATED_MAX {
-            links.repeated.pop_first();
-        }
+        links.trim(&self.memory);
         self.repeated_through
             .fetch_max(request_id, Ordering::Relaxed);
     }
@@ -436,3 +504,6 @@ impl Session {
         (taken - self.lost.load(Ordering::Relaxed)).max(0) as u32
     }
 }
+
+#[cfg(test)]
+mod tests;

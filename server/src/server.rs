@@ -10,12 +10,16 @@ use crate::host::{Post, Switchboard};
 use crate::http::{self, Http};
 use crate::metrics::Metrics;
 use crate::net::listener;
+use crate::net::places::Places;
 use crate::net::stopping::{self, Signals};
+use crate::notices::Notices;
 use crate::notify::Notifier;
+use crate::open_files;
+use crate::panics::{self, Failure, OnPanic};
 use crate::pinning;
 use crate::redis;
 use crate::secret::SessionKeys;
-use crate::shared::Shared;
+use crate::shared::{AdmissionHook, Shared};
 use crate::start_error::StartError;
 use crate::stock::Stocker;
 use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored, Upkeep};
@@ -25,7 +29,6 @@ use hashbrown::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -58,6 +61,8 @@ pub struct Builder {
     config: Config,
     disk: Option<Arc<dyn Disk>>,
     snapshot_log_bytes: Option<u64>,
+    on_panic: OnPanic,
+    on_admission: Option<AdmissionHook>,
 }
 
 impl Builder {
@@ -104,6 +109,20 @@ impl Builder {
         self
     }
 
+    /// What becomes of the server if one of its threads panics. Unless told otherwise it stops serving, and the program that
+    /// it is part of goes on; [`Server::failure`] says what happened.
+    pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
+        self.on_panic = on_panic;
+        self
+    }
+
+    /// For tests of what a panic does: called by a core's thread for every connection that it lets in.
+    #[doc(hidden)]
+    pub fn on_admission(mut self, hook: Arc<dyn Fn() + Send + Sync>) -> Self {
+        self.on_admission = Some(hook);
+        self
+    }
+
     /// Changes any other setting.
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
@@ -137,12 +156,17 @@ impl Server {
             config,
             disk,
             snapshot_log_bytes,
+            on_panic,
+            on_admission,
         } = builder;
         config.check().map_err(StartError::Setting)?;
         let tokens = match &config.auth_token_file {
             Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
             None => Tokens::none(),
         };
+        open_files::check(&config);
+        let stop = CancellationToken::new();
+        let failure = Failure::new(on_panic, stop.clone());
         let core_count = config.thread_count() as usize;
         let cannot_listen = |address| move |error| StartError::Listen { address, error };
         let listeners =
@@ -170,10 +194,12 @@ impl Server {
         let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor(), clock)
             .map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
-            Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
-                let path = path.clone();
-                StartError::Audit { path, error }
-            })?),
+            Some(path) => Some(audit::Writer::start(path, clock, failure.watch()).map_err(
+                |error| {
+                    let path = path.clone();
+                    StartError::Audit { path, error }
+                },
+            )?),
             None => None,
         };
         let mut settings = engine_settings(&config, clock);
@@ -211,9 +237,12 @@ impl Server {
             stocker: OnceLock::new(),
             metrics: Metrics::new(core_count),
             core_count,
-            connections: AtomicUsize::new(0),
+            places: Places::new(config.connections_max as usize),
+            notices: Notices::default(),
+            failure,
+            on_admission,
             started_unix_ms: since_epoch().as_millis() as u64,
-            stop: CancellationToken::new(),
+            stop,
             config,
         });
         let mut restored = Restored::default();
@@ -302,6 +331,11 @@ impl Server {
             .collect()
     }
 
+    /// Why the server has stopped by itself: the name of the thread that panicked. `None`: it has not.
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.failure.thread()
+    }
+
     /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
     /// is done, after the grace period of the settings at the latest.
     pub fn shutdown(mut self) {
@@ -331,6 +365,13 @@ impl Server {
             && !self.is_closed
         {
             self.is_closed = true;
+            if let Some(thread) = self.failure() {
+                // What is in memory may be wrong. The next start goes by the log, as after a crash.
+                return tracing::error!(
+                    thread,
+                    "the server had stopped because a thread panicked: the log is not closed in good order"
+                );
+            }
             if let Err(error) = storage.close(&self.shared) {
                 tracing::error!("the log was not closed in good order: {error}");
             }
@@ -359,7 +400,9 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     let mut signals = Signals::catch().map_err(StartError::System)?;
     drop(entered);
     let notifier = Notifier::from_environment();
-    let server = builder.start()?;
+    panics::end_process_on_panic();
+    open_files::raise();
+    let server = builder.on_panic(OnPanic::EndProcess).start()?;
     if let Some(address) = server.http_addr() {
         tracing::info!(%address, "metrics, health and locks over HTTP");
     }
@@ -395,6 +438,7 @@ struct Doors {
 }
 
 fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<SessionId, Seat>) {
+    let _watch = shared.failure.watch();
     if shared.config.pin
         && let Err(error) = pinning::pin(id)
     {
@@ -410,10 +454,10 @@ fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<Session
     let local = LocalSet::new();
     local.block_on(&runtime, async move {
         let core = Core::new(id, shared.clone(), seats);
-        tokio::task::spawn_local(core.clone().take_mail());
-        tokio::task::spawn_local(core.clone().turn_wheels());
+        spawn_watched(&shared, core.clone().take_mail());
+        spawn_watched(&shared, core.clone().turn_wheels());
         if !shared.config.spin.is_zero() {
-            tokio::task::spawn_local(core.clone().stay_awake());
+            spawn_watched(&shared, core.clone().stay_awake());
         }
         if let Some(listener) = doors.redis_tcp {
             let accepting = redis::accept_tcp(core.clone(), listener);
@@ -435,6 +479,15 @@ fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<Session
     });
 }
 
+/// Runs a task of a core that must not end by a panic unnoticed.
+fn spawn_watched(shared: &Arc<Shared>, task: impl Future<Output = ()> + 'static) {
+    let watch = shared.failure.watch();
+    tokio::task::spawn_local(async move {
+        let _watch = watch;
+        task.await;
+    });
+}
+
 /// Lets clients of Redis in until the server stops.
 fn spawn_accepting(
     shared: &Arc<Shared>,
@@ -442,7 +495,7 @@ fn spawn_accepting(
     accepting: impl Future<Output = io::Result<()>> + 'static,
 ) {
     let stop = shared.stop.clone();
-    tokio::task::spawn_local(async move {
+    spawn_watched(shared, async move {
         if let Some(Err(error)) = stop.run_until_cancelled(accepting).await {
             tracing::error!("core {core} cannot accept clients of Redis: {error}");
         }

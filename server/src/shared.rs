@@ -7,6 +7,9 @@ use crate::config::Config;
 use crate::detached::Detached;
 use crate::host::Switchboard;
 use crate::metrics::Metrics;
+use crate::net::places::Places;
+use crate::notices::Notices;
+use crate::panics::Failure;
 use crate::redis::{self, Port};
 use crate::registry::{Registry, Session};
 use crate::secret::SessionKeys;
@@ -14,10 +17,11 @@ use crate::storage::{Recovery, Storage};
 use crate::wal::Record;
 use engine::{Engine, Limit, SessionId, Tick};
 use protocol::SessionSecret;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use tokio_util::sync::CancellationToken;
+
+pub(crate) type AdmissionHook = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Shared {
     pub(crate) engine: Engine<Switchboard>,
@@ -34,8 +38,13 @@ pub(crate) struct Shared {
     pub(crate) detached: Detached,
     pub(crate) metrics: Metrics,
     pub(crate) core_count: usize,
-    /// Open connections of all cores.
-    pub(crate) connections: AtomicUsize,
+    /// Those of connections that have introduced themselves, on all cores.
+    pub(crate) places: Arc<Places>,
+    pub(crate) notices: Notices,
+    /// Whether a thread has panicked.
+    pub(crate) failure: Arc<Failure>,
+    /// For tests: called by a core's thread for every connection that it lets in.
+    pub(crate) on_admission: Option<AdmissionHook>,
     /// When the server started, for people.
     pub(crate) started_unix_ms: u64,
     /// Whoever waits for memory ahead of the cores.
@@ -74,7 +83,8 @@ impl Shared {
     ) -> Option<Arc<Session>> {
         let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
         let core_count = self.core_count;
-        let session = Session::new(id, name, client_name, ttl_ms, core_count, now);
+        let memory = self.registry().memory.clone();
+        let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
         let session = Arc::new(session);
         if !self.registry().insert(session.clone()) {
             // Another connection of the same client was faster.

@@ -23,10 +23,7 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
         .sum();
     let mut numbers = vec![
         ("uptime_ms".to_owned(), shared.clock.now().as_ms()),
-        (
-            "connections".to_owned(),
-            shared.connections.load(Ordering::Relaxed) as u64,
-        ),
+        ("connections".to_owned(), shared.places.taken() as u64),
         ("sessions".to_owned(), u64::from(engine.sessions())),
         ("keys".to_owned(), engine.keys()),
         ("held".to_owned(), held(shared)),

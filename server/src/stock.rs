@@ -17,7 +17,10 @@ impl Stocker {
     pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
         let thread = std::thread::Builder::new().name("stock".into()).spawn({
             let shared = shared.clone();
-            move || keep_stock(&shared)
+            move || {
+                let _watch = shared.failure.watch();
+                keep_stock(&shared);
+            }
         })?;
         // Once for each server, and this is the only place.
         let _ = shared.stocker.set(thread.thread().clone());

@@ -2,6 +2,7 @@
 
 use super::{Audit, EVENTS_MAX, Event, line};
 use crate::clock::Clock;
+use crate::panics::Watch;
 use engine::Tick;
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,8 +32,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Opens the file, to write at its end, and starts the thread.
-    pub(crate) fn start(path: &Path, clock: Clock) -> io::Result<Writer> {
+    /// Opens the file, to write at its end, and starts the thread, which holds `watch` for as long as it runs.
+    pub(crate) fn start(path: &Path, clock: Clock, watch: Watch) -> io::Result<Writer> {
         let mut options = File::options();
         options.create(true).append(true);
         #[cfg(unix)]
@@ -46,7 +47,10 @@ impl Writer {
         let thread = std::thread::Builder::new().name("audit".to_owned());
         let thread = thread.spawn({
             let audit = audit.clone();
-            move || write_all(&audit, file)
+            move || {
+                let _watch = watch;
+                write_all(&audit, file);
+            }
         })?;
         Ok(Writer {
             audit,

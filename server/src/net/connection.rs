@@ -9,7 +9,9 @@ use crate::core::Core;
 use crate::host::{ConnectionId, Waiter};
 use crate::net::dispatch::{Batch, Decided};
 use crate::net::holdback::Held;
+use crate::net::places::InLine;
 use crate::net::{opening, reply, stopping};
+use crate::notices::Notice;
 use crate::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
 use engine::{Grant, Seat, Ticket};
@@ -229,10 +231,18 @@ impl Connection {
 }
 
 /// Serves one accepted socket from hello to end.
-pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: SocketAddr) {
+pub(crate) async fn serve(
+    core: Rc<Core>,
+    mut stream: TcpStream,
+    address: SocketAddr,
+    stranger: InLine,
+) {
     let mut unread = BytesMut::new();
-    let opened = opening::open(&core, &mut stream, address, &mut unread).await;
-    let Some(connection) = opened else { return };
+    let opened = opening::open(&core, &mut stream, address, &mut unread, stranger).await;
+    // The place is kept until the socket is closed.
+    let Some((connection, _place)) = opened else {
+        return;
+    };
     let metrics = core.metrics();
     let (mut reader, writer) = stream.into_split();
     let writer = Rc::new(writer);
@@ -247,7 +257,10 @@ pub(crate) async fn serve(core: Rc<Core>, mut stream: TcpStream, address: Socket
         Err(End::Closed) => {}
         Err(End::TooSlow(why)) => {
             metrics.connections_too_slow.bump();
-            tracing::info!(%address, client = &*connection.session.client_name, "connection cut off: {why}");
+            core.shared.notices.say(Notice::TooSlow, |unsaid| {
+                let client = &*connection.session.client_name;
+                tracing::info!(%address, client, unsaid, "connection cut off: {why}");
+            });
             // What was not written may begin in the middle of a frame. Anything behind that would be taken for the rest of
             // it, a fence perhaps.
             if connection.out.borrow().is_empty() {

@@ -2,13 +2,13 @@
 
 use crate::core::Core;
 use crate::net::connection;
-use crate::net::opening;
+use crate::net::places::{InLine, strangers_max};
+use crate::notices::Notice;
 use crate::redis;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -17,9 +17,6 @@ const BACKLOG: i32 = 4096;
 
 /// How long to wait after an accept failed for want of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// How many connections beyond the limit a core tells so at the same time; more are dropped without a word.
-const TURNED_AWAY_MAX: usize = 256;
 
 /// Binds one listener per core. With port 0 the first one gets a free port and the others the same.
 ///
@@ -72,21 +69,14 @@ pub(crate) enum Arrival {
 }
 
 impl Arrival {
-    async fn serve(self, core: Rc<Core>) {
+    async fn serve(self, core: Rc<Core>, stranger: InLine) {
         match self {
             Arrival::Native(stream, address) => {
                 // Replies are whole batches already; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
-                connection::serve(core, stream, address).await;
+                connection::serve(core, stream, address, stranger).await;
             }
-            Arrival::Redis(stream) => redis::serve(core, stream).await,
-        }
-    }
-
-    async fn turn_away(self, connections_max: u32) {
-        match self {
-            Arrival::Native(stream, _) => opening::turn_away(stream, connections_max).await,
-            Arrival::Redis(stream) => redis::turn_away(stream).await,
+            Arrival::Redis(stream) => redis::serve(core, stream, stranger).await,
         }
     }
 }
@@ -97,38 +87,53 @@ pub(crate) async fn admit_or_pause(core: &Rc<Core>, accepted: io::Result<Arrival
         Ok(arrival) => admit(core, arrival),
         Err(error) => {
             // Mostly: out of file descriptors. The connections that there are go on.
-            tracing::warn!("accept failed: {error}");
+            core.shared.notices.say(Notice::AcceptFailed, |unsaid| {
+                tracing::warn!(unsaid, "accept failed: {error}");
+            });
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }
 }
 
 fn admit(core: &Rc<Core>, arrival: Arrival) {
-    let shared = core.shared.clone();
-    core.metrics().connections_opened.bump();
-    let is_full =
-        shared.connections.fetch_add(1, Ordering::AcqRel) >= shared.config.connections_max as usize;
-    if is_full {
-        // It takes no place while it is told so: those who come when there is one again must find it.
-        shared.connections.fetch_sub(1, Ordering::AcqRel);
-        core.metrics().busy_connections.bump();
-        if core.turned_away.get() >= TURNED_AWAY_MAX {
-            core.metrics().connections_closed.bump();
-            return;
-        }
+    let shared = &core.shared;
+    let (stranger, must_one_go) = core.strangers.enter();
+    if must_one_go {
+        core.metrics().connections_too_slow.bump();
+        shared.notices.say(Notice::GaveWay, |unsaid| {
+            tracing::warn!(
+                unsaid,
+                "more than {} connections of a core have not introduced themselves: the oldest gives way",
+                strangers_max(&shared.config)
+            );
+        });
     }
-    core.sockets.update(|sockets| sockets + 1);
+    let served = Served::open(core);
+    let watch = shared.failure.watch();
     let core = core.clone();
     tokio::task::spawn_local(async move {
-        if is_full {
-            core.turned_away.update(|turned_away| turned_away + 1);
-            arrival.turn_away(shared.config.connections_max).await;
-            core.turned_away.update(|turned_away| turned_away - 1);
-        } else {
-            arrival.serve(core.clone()).await;
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        let _held = (served, watch);
+        if let Some(hook) = &core.shared.on_admission {
+            hook();
         }
-        core.sockets.update(|sockets| sockets - 1);
-        core.metrics().connections_closed.bump();
+        arrival.serve(core, stranger).await;
     });
+}
+
+/// A socket that a core serves, counted until it is dropped.
+struct Served(Rc<Core>);
+
+impl Served {
+    fn open(core: &Rc<Core>) -> Self {
+        core.metrics().connections_opened.bump();
+        core.sockets.update(|sockets| sockets + 1);
+        Served(core.clone())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.sockets.update(|sockets| sockets - 1);
+        self.0.metrics().connections_closed.bump();
+    }
 }

@@ -7,6 +7,7 @@ pub(crate) mod holdback;
 mod inspect;
 pub(crate) mod listener;
 mod opening;
+pub(crate) mod places;
 mod reclaim;
 pub(crate) mod record;
 mod repeat;

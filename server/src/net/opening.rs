@@ -4,7 +4,9 @@
 use crate::core::Core;
 use crate::host::Mail;
 use crate::net::connection::{self, Connection, Speech};
+use crate::net::places::{InLine, OPERATOR_NAME, Place};
 use crate::net::stopping;
+use crate::notices::Notice;
 use crate::registry::{REMEMBERED_MAX, Session};
 use bytes::{Buf, BytesMut};
 use protocol::{
@@ -33,13 +35,29 @@ impl Refusal {
     }
 }
 
-/// Does the opening. `None`: the peer was told why not, and is gone. What came behind the hello stays in `unread`.
+/// Does the opening. `None`: the peer was told why not, or had to give way to newer ones, and is gone. What came behind the
+/// hello stays in `unread`.
 pub(crate) async fn open(
     core: &Rc<Core>,
     stream: &mut TcpStream,
     address: SocketAddr,
     unread: &mut BytesMut,
-) -> Option<Rc<Connection>> {
+    stranger: InLine,
+) -> Option<(Rc<Connection>, Place)> {
+    tokio::select! {
+        biased;
+        opened = introduce(core, stream, address, unread) => opened,
+        () = stranger.gives_way() => None,
+    }
+}
+
+/// Hears the hello and answers it. May be dropped half-way: nothing waits between the decision to let a peer in and the end.
+async fn introduce(
+    core: &Rc<Core>,
+    stream: &mut TcpStream,
+    address: SocketAddr,
+    unread: &mut BytesMut,
+) -> Option<(Rc<Connection>, Place)> {
     let heard = tokio::select! {
         biased;
         () = core.shared.stop.cancelled() => Err(shutting_down()),
@@ -59,10 +77,17 @@ pub(crate) async fn open(
         Err(refusal) => Err((RequestId::NONE, refusal)),
     };
     match result {
-        Ok(connection) => Some(connection),
+        Ok(opened) => Some(opened),
         Err((request_id, refusal)) => {
             core.metrics().hellos_refused.bump();
-            tracing::info!(%address, code = %refusal.code, "hello refused: {}", refusal.message);
+            let notice = match refusal.code {
+                ErrorCode::AT_CAPACITY => Notice::NoPlace,
+                _ => Notice::HelloRefused,
+            };
+            core.shared.notices.say(notice, |unsaid| {
+                let (code, message) = (refusal.code, &refusal.message);
+                tracing::info!(%address, %code, unsaid, "hello refused: {message}");
+            });
             let mut out = BytesMut::new();
             let reply = Reply::HelloRefused {
                 code: refusal.code,
@@ -103,7 +128,7 @@ async fn admit(
     core: &Rc<Core>,
     frame: &[u8],
     address: SocketAddr,
-) -> Result<Rc<Connection>, (RequestId, Refusal)> {
+) -> Result<(Rc<Connection>, Place), (RequestId, Refusal)> {
     let mut rest = frame;
     let split = Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX);
     let frame = split.ok().flatten().expect("it was split a moment ago");
@@ -153,6 +178,14 @@ async fn admit(
     if core.shared.stop.is_cancelled() {
         return Err(refuse(shutting_down()));
     }
+    let is_operator =
+        address.ip().to_canonical().is_loopback() && hello.client_name.as_str() == OPERATOR_NAME;
+    let Some(place) = core.shared.places.take(is_operator) else {
+        core.metrics().busy_connections.bump();
+        let connections_max = core.shared.config.connections_max;
+        let message = format!("there are {connections_max} connections already, the limit");
+        return Err(refuse(Refusal::new(ErrorCode::AT_CAPACITY, message)));
+    };
     let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
     session.forget_before(request_id.get());
     let connection = core.insert(|id| {
@@ -185,7 +218,7 @@ async fn admit(
         Reply::Welcome(welcome).append(request_id, out)
     });
     core.end_turn();
-    Ok(connection)
+    Ok((connection, place))
 }
 
 fn shutting_down() -> Refusal {
@@ -297,17 +330,3 @@ fn new_session(
 
 /// A session that lives shorter than this would be lost to any hiccup of the network.
 const SESSION_TTL_MS_MIN: u32 = 100;
-
-/// Tells a peer that there are too many already.
-pub(crate) async fn turn_away(mut stream: TcpStream, connections_max: u32) {
-    let mut out = BytesMut::new();
-    let message = format!("there are {connections_max} connections already, the limit");
-    let reply = Reply::HelloRefused {
-        code: ErrorCode::AT_CAPACITY,
-        version_min: PROTOCOL_VERSION_MIN,
-        version_max: PROTOCOL_VERSION,
-        message: Message::clipped(&message),
-    };
-    reply.append(RequestId::NONE, &mut out);
-    connection::finish(&mut stream, &out).await;
-}

@@ -39,6 +39,10 @@ impl Signals {
     }
 }
 
+/// How long clients of Redis are answered while the server stops. They are not told that it does, and many ask again as soon as
+/// they have an answer: they would go on until the end of the grace period.
+const REDIS_DRAIN: Duration = Duration::from_millis(100);
+
 /// What a peer hears last.
 pub(crate) const MESSAGE: &str = "the server is shutting down";
 
@@ -62,6 +66,12 @@ pub(crate) async fn drain(core: &Rc<Core>) {
     core.open_all();
     for connection in core.all() {
         connection.drain();
+    }
+    wait_for_sockets(core, begin + REDIS_DRAIN.min(grace / 2)).await;
+    for connection in core.all() {
+        if connection.speech() != Speech::Native {
+            connection.close_with(ErrorCode::SHUTTING_DOWN, MESSAGE);
+        }
     }
     wait_for_sockets(core, begin + grace / 2).await;
     for connection in core.all() {

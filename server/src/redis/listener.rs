@@ -2,7 +2,6 @@
 //! one of, which all cores accept from.
 
 use crate::core::Core;
-use crate::net::connection::finish;
 use crate::net::listener::{Arrival, admit_or_pause, bind_all};
 use std::io;
 use std::net::SocketAddr;
@@ -97,14 +96,5 @@ pub(crate) async fn accept_unix(
         let accepted = listener.accept().await;
         let redis = |(stream, _)| Arrival::Redis(Stream::Unix(stream));
         admit_or_pause(&core, accepted.map(redis)).await;
-    }
-}
-
-/// Tells a peer that there are too many already.
-pub(crate) async fn turn_away(stream: Stream) {
-    const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
-    match stream {
-        Stream::Tcp(mut stream, _) => finish(&mut stream, TOO_MANY).await,
-        Stream::Unix(mut stream) => finish(&mut stream, TOO_MANY).await,
     }
 }

@@ -35,7 +35,7 @@ mod talk;
 
 pub(crate) use channels::Message;
 pub(crate) use command::{lease, write_grant, write_message};
-pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix, turn_away};
+pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix};
 pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
 pub(crate) use serve::serve;
 

@@ -9,6 +9,8 @@ use crate::net::connection::{
     sleep_until, write_some,
 };
 use crate::net::dispatch::Decided;
+use crate::net::places::InLine;
+use crate::notices::Notice;
 use crate::registry::Outcomes;
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
@@ -20,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
 /// Serves one accepted socket to its end.
-pub(crate) async fn serve(core: Rc<Core>, stream: Stream) {
+pub(crate) async fn serve(core: Rc<Core>, stream: Stream, stranger: InLine) {
     let address = stream.address();
     let shared = core.shared.clone();
     let Some(port) = shared.redis.get() else {
@@ -39,6 +41,7 @@ pub(crate) async fn serve(core: Rc<Core>, stream: Stream) {
         core.clone(),
         connection.clone(),
         port.enter(address.clone()),
+        stranger,
     );
     let mut unread = BytesMut::new();
     let end = match stream {
@@ -65,7 +68,9 @@ pub(crate) async fn serve(core: Rc<Core>, stream: Stream) {
     core.abandon_waits(&connection);
     if let Err(End::TooSlow(why)) = end {
         core.metrics().connections_too_slow.bump();
-        tracing::info!(%address, "connection of a Redis client cut off: {why}");
+        shared.notices.say(Notice::TooSlow, |unsaid| {
+            tracing::info!(%address, unsaid, "connection of a Redis client cut off: {why}");
+        });
     }
 }
 
@@ -81,6 +86,8 @@ async fn converse(
     let connection = talk.connection.clone();
     let out_high = OUT_BYTES_HIGH.min(config.out_buffer_bytes_max / 2);
     let out_max = (config.out_buffer_bytes_max).max(out_high + limits::COMMAND_BYTES_MAX);
+    // When the peer must have introduced itself, from its first moment on.
+    let hello_due = Instant::now() + config.hello_timeout;
     // When the command that has begun must be complete, and when the peer must have read something.
     let mut command_due: Option<Instant> = None;
     let mut write_due: Option<Instant> = None;
@@ -140,7 +147,8 @@ async fn converse(
         }
         let quiet_due = connection.is_draining().then(|| Instant::now() + QUIET);
         let block_due = talk.block_due();
-        let due = [command_due, write_due, quiet_due, block_due];
+        let hello_due = talk.standing.stranger().map(|_| hello_due);
+        let due = [command_due, write_due, quiet_due, block_due, hello_due];
         let due = due.into_iter().flatten().min();
         let must_wait = connection.held_bytes() > 0 && core.is_congested();
         // Whoever is blocked is read from as well, a little, to hear when it goes.
@@ -164,8 +172,13 @@ async fn converse(
             }
             () = connection.bell.notified() => {}
             writable = writer.writable(), if out_bytes > 0 => writable?,
+            () = gives_way(talk.standing.stranger()) => {
+                return Err(End::TooSlow("it had not introduced itself, and newer ones came"));
+            }
             () = sleep_until(due) => {
-                if due == block_due {
+                if due == hello_due {
+                    return Err(End::TooSlow("it did not introduce itself in time"));
+                } else if due == block_due {
                     talk.stop_waiting();
                 } else if due == command_due {
                     return Err(End::TooSlow("a command did not complete in time"));
@@ -177,5 +190,13 @@ async fn converse(
             }
         }
         talk.look_again();
+    }
+}
+
+/// Waits until a stranger has to give way. For ever, for one that has introduced itself.
+async fn gives_way(stranger: Option<&InLine>) {
+    match stranger {
+        Some(stranger) => stranger.gives_way().await,
+        None => std::future::pending().await,
     }
 }

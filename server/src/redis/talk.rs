@@ -13,12 +13,17 @@ use super::section::{Keyspace, Section};
 use crate::core::Core;
 use crate::net::connection::Connection;
 use crate::net::dispatch::Decided;
+use crate::net::places::{InLine, Place};
+use crate::notices::Notice;
 use bytes::BytesMut;
 use engine::{Key, Seat, Tick};
 use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
+
+/// What a client hears for which there is no place, in Redis's words.
+const NO_PLACE: &str = "ERR max number of clients reached";
 
 /// Less than this is one command or two.
 const WARM_BYTES_MIN: usize = 128;
@@ -28,7 +33,53 @@ pub(crate) struct Talk {
     core: Rc<Core>,
     pub(crate) connection: Rc<Connection>,
     pub(crate) client: Client,
+    pub(crate) standing: Standing,
     reader: Reader,
+}
+
+/// Whether a client has introduced itself.
+pub(crate) enum Standing {
+    Stranger(InLine),
+    /// It has, and keeps its place until the connection is closed.
+    Introduced {
+        _place: Place,
+    },
+}
+
+impl Standing {
+    pub(crate) fn stranger(&self) -> Option<&InLine> {
+        match self {
+            Standing::Stranger(stranger) => Some(stranger),
+            Standing::Introduced { .. } => None,
+        }
+    }
+
+    /// Gives a stranger its place once it needs no token or has shown one. `false`: there is no place for it.
+    #[inline]
+    fn admit(&mut self, core: &Core, client: &Client) -> bool {
+        match self {
+            Standing::Stranger(_) if client.is_authenticated => self.introduce(core),
+            _ => true,
+        }
+    }
+
+    #[cold]
+    fn introduce(&mut self, core: &Core) -> bool {
+        let shared = &core.shared;
+        if let Some(place) = shared.places.take(false) {
+            *self = Standing::Introduced { _place: place };
+            return true;
+        }
+        core.metrics().busy_connections.bump();
+        shared.notices.say(Notice::NoPlace, |unsaid| {
+            let connections_max = shared.config.connections_max;
+            tracing::info!(
+                unsaid,
+                "a client of Redis was refused: there are {connections_max} connections already"
+            );
+        });
+        false
+    }
 }
 
 /// Where a command is carried out.
@@ -40,12 +91,18 @@ struct Stage<'a> {
 }
 
 impl Talk {
-    pub(crate) fn new(core: Rc<Core>, connection: Rc<Connection>, card: Arc<Card>) -> Self {
+    pub(crate) fn new(
+        core: Rc<Core>,
+        connection: Rc<Connection>,
+        card: Arc<Card>,
+        stranger: InLine,
+    ) -> Self {
         let is_authenticated = !core.shared.tokens.is_required();
         Talk {
             core,
             connection,
             client: Client::new(card, is_authenticated),
+            standing: Standing::Stranger(stranger),
             reader: Reader::new(),
         }
     }
@@ -93,9 +150,22 @@ impl Talk {
                 Ok(Some(used)) => {
                     decided.bytes += used;
                     let args: Args<'_> = self.reader.args(rest).collect();
-                    if !args.is_empty() {
-                        decided.requests += 1;
+                    if args.is_empty() {
+                        continue;
+                    }
+                    decided.requests += 1;
+                    let start = out.len();
+                    // A client that needs no token is introduced by its first command, before it is carried out; another one
+                    // by the command that shows the token.
+                    let mut is_let_in = self.standing.admit(stage.core, &self.client);
+                    if is_let_in {
                         stage.carry_out(&args, &mut self.client, &mut seat, out);
+                        is_let_in = self.standing.admit(stage.core, &self.client);
+                    }
+                    if !is_let_in {
+                        out.truncate(start);
+                        Writer::new(out, self.client.version).error(NO_PLACE);
+                        self.client.is_leaving = true;
                     }
                 }
                 Ok(None) => break Ok(()),

@@ -48,7 +48,9 @@ impl Keeper {
         };
         let thread = thread::Builder::new().name("keeper".to_owned()).spawn({
             let is_stopping = is_stopping.clone();
+            let watch = rounds.shared.failure.watch();
             move || {
+                let _watch = watch;
                 while !is_stopping.load(Ordering::Acquire) {
                     if let Err(error) = rounds.go() {
                         give_up(&error);

@@ -82,7 +82,15 @@ fn restore_sessions(
         let name = (old.session, shared.keys.secret(old.session));
         let client_name = String::from_utf8_lossy(&old.name);
         let core_count = shared.core_count;
-        let session = Session::new(id, name, &client_name, old.ttl_ms, core_count, now);
+        let session = Session::new(
+            id,
+            name,
+            &client_name,
+            old.ttl_ms,
+            core_count,
+            now,
+            shared.registry().memory.clone(),
+        );
         session.mark_restored();
         let session = Arc::new(session);
         shared.registry().insert(session.clone());

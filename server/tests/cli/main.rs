@@ -2,6 +2,7 @@
 
 mod commands;
 mod lock;
+mod open_files;
 mod program;
 mod settings;
 mod wal;

@@ -70,6 +70,43 @@ fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<A
     })
 }
 
+/// 300 requests that never ended once kept a health check waiting for ten seconds: more than that could not be connected, and
+/// each had five seconds to end.
+#[test]
+fn requests_that_never_end_do_not_keep_a_health_check_waiting() {
+    let server = start_with(|builder| {
+        let builder = builder.http(free_port());
+        // None of them ends by itself.
+        builder.with(|config| config.frame_timeout = std::time::Duration::from_secs(3_600))
+    });
+    let half_open: Vec<TcpStream> = (0..150)
+        .map(|_| {
+            let mut stream = TcpStream::connect(http_addr(&server)).expect("it listens");
+            let half = b"GET /healthz HTTP/1.1\r\nHost: x\r\n";
+            // The oldest may have had to go by now.
+            let _ = stream.write_all(half);
+            stream
+        })
+        .collect();
+    let health = get(&server, "/healthz");
+    assert_eq!((health.status, &*health.body), (200, "ok\n"));
+    let mut oldest = &half_open[0];
+    oldest.set_read_timeout(Some(PATIENCE)).unwrap();
+    let end = oldest.read(&mut [0; 64]);
+    let is_closed = match end {
+        Ok(read_bytes) => read_bytes == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    };
+    assert!(is_closed, "it gave way");
+    // A newer one did not, and is answered once it is whole.
+    let mut newest = &half_open[149];
+    newest.set_read_timeout(Some(PATIENCE)).unwrap();
+    newest.write_all(b"\r\n").expect("it is open");
+    let mut answer = [0; 15];
+    newest.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
 #[test]
 fn the_index_lists_the_paths_and_the_probes_say_yes() {
     let server = start_with_http();

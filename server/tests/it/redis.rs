@@ -77,6 +77,8 @@ fn start(change: impl FnOnce(&mut Config)) -> Server {
     start_with(|builder| {
         builder.with(|config| {
             config.redis_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+            // Some peers connect long before they say anything.
+            config.hello_timeout = std::time::Duration::from_secs(60);
             change(config);
         })
     })

@@ -14,4 +14,5 @@ mod published;
 mod reply;
 mod scripts;
 mod servers;
+mod strangers;
 mod transactions;

@@ -90,6 +90,8 @@ impl Fencepost {
     pub(crate) fn start_with(change: impl FnOnce(Builder) -> Builder) -> Fencepost {
         let builder = Server::builder().threads(2).with(|config| {
             config.redis_listen = Some(([127, 0, 0, 1], 0).into());
+            // Some peers connect long before they say anything.
+            config.hello_timeout = 3 * PATIENCE;
         });
         Fencepost {
             server: change(builder).start().expect("the server starts"),
