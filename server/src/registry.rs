@@ -9,13 +9,15 @@
 //! server's key can check (`secret.rs`).
 
 use crate::host::ConnectionId;
+use crate::secret::PUBLIC_ID_BITS;
 use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock};
 use protocol::SessionSecret;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
@@ -28,13 +30,19 @@ const PAST_MAX: usize = 8 * REMEMBERED_MAX;
 /// How many requests that came again a session knows by their ids, in case the first sending is yet to be read.
 const REPEATED_MAX: usize = 4 * REMEMBERED_MAX;
 
-const MAP_COUNT: usize = 64;
+const MAP_COUNT: usize = 1 << MAP_BITS;
+const MAP_BITS: u32 = 6;
+
+/// How many random names are tried for a new session. One that is taken comes once in 2^36 times
+/// with a hundred thousand sessions.
+const NAMES_TRIED_MAX: usize = 8;
 
 pub(crate) struct Registry {
     /// By the engine's id.
     maps: Box<[Map<SessionId>]>,
-    /// By public id. Written first and cleared last.
-    public: Box<[Map<u64>]>,
+    /// By public id, each map with all ids of its range, so that they can be listed in order.
+    /// Written first and cleared last.
+    public: Box<[RwLock<BTreeMap<u64, Arc<Session>>>]>,
 }
 
 type Map<K> = RwLock<HashMap<K, Arc<Session>>>;
@@ -157,8 +165,8 @@ impl Registry {
         &self.maps[id.get() as usize % MAP_COUNT]
     }
 
-    fn public(&self, public_id: u64) -> &Map<u64> {
-        &self.public[public_id as usize % MAP_COUNT]
+    fn public(&self, public_id: u64) -> &RwLock<BTreeMap<u64, Arc<Session>>> {
+        &self.public[public_map(public_id)]
     }
 
     pub(crate) fn find(&self, id: SessionId) -> Option<Arc<Session>> {
@@ -192,6 +200,15 @@ impl Registry {
         Some(session)
     }
 
+    /// Registers a session under a name that no other has. `make` makes one under a random name; if
+    /// another client's session has that name, it is asked again. `None`: every name was taken, and
+    /// that is no accident.
+    pub(crate) fn insert_new(&self, make: impl FnMut() -> Arc<Session>) -> Option<Arc<Session>> {
+        std::iter::repeat_with(make)
+            .take(NAMES_TRIED_MAX)
+            .find(|session| self.insert(session.clone()))
+    }
+
     /// `true` for the first who says that this session is to be taken down.
     pub(crate) fn begin_ending(&self, id: SessionId) -> bool {
         self.find(id)
@@ -200,10 +217,16 @@ impl Registry {
 
     /// Up to `limit` sessions with public ids above `after`, in the order of their ids.
     pub(crate) fn page(&self, after: u64, limit: usize) -> Vec<Arc<Session>> {
-        let mut page = self.all();
-        page.retain(|session| session.public_id > after);
-        page.sort_unstable_by_key(|session| session.public_id);
-        page.truncate(limit);
+        let mut page = Vec::new();
+        for map in &self.public[public_map(after)..] {
+            let map = map.read();
+            let behind = map.range((Bound::Excluded(after), Bound::Unbounded));
+            let wanted = limit - page.len();
+            page.extend(behind.map(|(_, session)| session.clone()).take(wanted));
+            if page.len() == limit {
+                break;
+            }
+        }
         page
     }
 
@@ -214,6 +237,13 @@ impl Registry {
         }
         all
     }
+}
+
+/// The map of a public id: a range of them, in their order.
+fn public_map(public_id: u64) -> usize {
+    let number = public_id >> (PUBLIC_ID_BITS - MAP_BITS);
+    // Longer ones than this server makes would come out of a log that it has not written.
+    (number as usize).min(MAP_COUNT - 1)
 }
 
 impl Session {
@@ -401,5 +431,58 @@ impl Session {
             .map(|held| held.load(Ordering::Relaxed))
             .sum();
         (taken - self.lost.load(Ordering::Relaxed)).max(0) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(number: u64, public_id: u64) -> Arc<Session> {
+        let id = SessionId::from_bits(number);
+        let name = (public_id, SessionSecret::new([number as u8; 16]));
+        Arc::new(Session::new(id, name, "", 1_000, 1, Tick::default()))
+    }
+
+    /// Once the other client's session was handed out, with its secret.
+    #[test]
+    fn a_random_name_that_is_taken_is_not_used_again() {
+        let registry = Registry::new();
+        assert!(registry.insert(session(1, 77)));
+        let mut names = [77, 77, 78].into_iter();
+        let new = registry.insert_new(|| session(2, names.next().unwrap()));
+        let new = new.expect("there is a third name");
+        assert_eq!((new.id.get(), new.public_id), (2, 78));
+        assert_eq!(registry.find_public(77).unwrap().id.get(), 1);
+        assert!(registry.insert_new(|| session(3, 77)).is_none());
+    }
+
+    #[test]
+    fn pages_have_all_sessions_once_in_the_order_of_their_public_ids() {
+        let registry = Registry::new();
+        // Everywhere in the range of ids, with the first, the last, and what lies beyond it.
+        let mut ids: Vec<u64> = (0..1_000_u64)
+            .map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PUBLIC_ID_BITS))
+            .collect();
+        ids.extend([1, (1 << PUBLIC_ID_BITS) - 1, 1 << 60, u64::MAX]);
+        ids.retain(|&id| id != 0);
+        for (number, &id) in (1..).zip(&ids) {
+            assert!(registry.insert(session(number, id)));
+        }
+        registry.remove(SessionId::from_bits(1));
+        ids.remove(0);
+        ids.sort_unstable();
+        for limit in [1, 7, 64, 5_000] {
+            let (mut listed, mut after) = (Vec::new(), 0);
+            loop {
+                let page = registry.page(after, limit);
+                assert!(page.len() <= limit);
+                let Some(last) = page.last() else { break };
+                after = last.public_id;
+                listed.extend(page.iter().map(|session| session.public_id));
+            }
+            assert_eq!(listed, ids, "{limit} at a time");
+        }
+        assert!(registry.page(0, 0).is_empty());
     }
 }
