@@ -103,7 +103,7 @@ pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let now = view.shared.clock.now();
-    match view.shared.engine.query(key, now) {
+    match (view.shared.engine).query_up_to(key, HOLDERS_MAX, now) {
         Some(state) => {
             let lock = lock(&view.shared, &bytes, &state, HOLDERS_MAX, now);
             json(StatusCode::OK, &lock)
@@ -122,7 +122,7 @@ fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: 
         key: key.into_owned(),
         key_hex,
         last_fence: state.fence.get(),
-        holder_count: state.holders.len(),
+        holder_count: state.holder_count as usize,
         queue_length: state.queue_length,
         holders: shown.map(|holder| describe(shared, holder, now)).collect(),
     }

@@ -323,13 +323,7 @@ impl Batch {
         match engine.downgrade(seat, engine_key(key), engine_fence, now) {
             Downgrade::Downgraded => {
                 self.core.record_downgrade(key.as_bytes(), fence.get());
-                let state = engine.query(engine_key(key), now);
-                let holder = state.and_then(|state| {
-                    state
-                        .holders
-                        .into_iter()
-                        .find(|holder| holder.fence == engine_fence)
-                });
+                let holder = engine.holder(engine_key(key), engine_fence, now);
                 let (ttl_ms, hold_count) = holder.map_or((0, 1), |holder| {
                     (reply::remaining_ms(holder.until, now), holder.count)
                 });
@@ -408,7 +402,7 @@ impl Batch {
         } else {
             let is_held = engine
                 .query(engine_key(key), now)
-                .is_some_and(|state| !state.holders.is_empty());
+                .is_some_and(|state| state.holder_count > 0);
             let why = if is_held {
                 NotHeld::OtherFence
             } else {
@@ -459,9 +453,9 @@ impl Batch {
 
     /// Whether this session holds a key, under whatever fence.
     pub(super) fn holds(&self, key: protocol::Key<'_>, now: Tick) -> bool {
-        let you = Some(self.connection.session.id);
-        let state = self.core.shared.engine.query(engine_key(key), now);
-        state.is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you))
+        let you = self.connection.session.id;
+        let engine = &self.core.shared.engine;
+        engine.is_held_by(engine_key(key), you, now)
     }
 }
 

@@ -63,10 +63,8 @@ impl Core {
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
-        let state = self.shared.engine.query(engine_key, now);
-        let holders = state.iter().flat_map(|state| &state.holders);
         // Over already: then there is nothing to write down.
-        let Some(hold) = holders.into_iter().find(|hold| hold.fence == grant.fence) else {
+        let Some(hold) = self.shared.engine.holder(engine_key, grant.fence, now) else {
             return;
         };
         self.push_record(&Record::Granted(wal::Lease {

@@ -75,13 +75,16 @@ fn add_leases(
             name: session.client_name.as_bytes(),
         })?;
     }
-    let now = shared.clock.now();
-    let now_unix_ms = storage.unix_ms(now);
     let mut sheet = Sheet::default();
     let mut from = Some(Cursor::default());
     while let Some(cursor) = from {
         // Taken down first and written afterwards: nobody's eviction is to wait for the disk.
-        from = engine.holds(cursor, CELLS_PER_LOOK, now, |held| sheet.take_down(held));
+        from = engine.holds(
+            cursor,
+            CELLS_PER_LOOK,
+            || shared.clock.now(),
+            |held| sheet.take_down(held),
+        );
         for noted in sheet.notes.drain(..) {
             // One whose session is gone is as good as released.
             let Some(session) = shared.registry().find(noted.owner) else {
@@ -95,7 +98,7 @@ fn add_leases(
                 is_session_bound: noted.is_session_bound,
                 count: noted.count,
                 until_unix_ms: storage.unix_ms(noted.until),
-                granted_unix_ms: now_unix_ms.saturating_sub(noted.held_ms),
+                granted_unix_ms: storage.unix_ms(noted.seen).saturating_sub(noted.held_ms),
                 note: &sheet.bytes[noted.note],
             }))?;
         }
@@ -120,6 +123,7 @@ struct Noted {
     is_session_bound: bool,
     until: Tick,
     held_ms: u64,
+    seen: Tick,
     count: u32,
 }
 
@@ -136,6 +140,7 @@ impl Sheet {
             is_session_bound: held.is_session_bound,
             until: held.until,
             held_ms: held.held_ms,
+            seen: held.seen,
             count: held.count,
         });
     }
