@@ -3,7 +3,7 @@
 use crate::cell::{Cell, Seen};
 use crate::fence::Fence;
 use crate::key::Key;
-use crate::request::{Holder, Host, KeyState, Mode, NotHeld};
+use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState, Mode, NotHeld};
 use crate::room::{RecordHolder, Room};
 use crate::session::SessionId;
 use crate::shard::{Shard, held_ms};
@@ -17,40 +17,51 @@ pub(crate) struct Hold {
 }
 
 impl<H: Host> Shard<H> {
-    pub(crate) fn query(&self, key: Key<'_>, hash: u64, now: Tick) -> Option<KeyState> {
+    pub(crate) fn query(
+        &self,
+        key: Key<'_>,
+        hash: u64,
+        above: Fence,
+        now: Tick,
+    ) -> Option<KeyState> {
         let guard = self.pin();
         let mut room = self.room.lock();
         let slot = self.enter(key, hash, &guard)?;
-        let state = self.state(&mut room, slot, now);
+        let state = self.state(&mut room, slot, above, now);
         self.settle(&mut room, slot, now);
         Some(state)
     }
 
-    /// What is known of a key whose word is ours.
-    pub(crate) fn state(&self, room: &mut Room<H::Waiter>, slot: u32, now: Tick) -> KeyState {
+    /// What is known of a key whose word is ours, with the first holders whose fences lie above
+    /// this one.
+    fn state(&self, room: &mut Room<H::Waiter>, slot: u32, above: Fence, now: Tick) -> KeyState {
         self.settle_queue(room, slot, now);
         let cell = self.table.cell(slot);
         let word = cell.word();
         let queue_length = room.queue_length(slot);
-        let holders = match room.record(slot) {
+        let (holders, holder_count) = match room.record(slot) {
             Some(record) => {
                 let count = record.holders.len() as u32;
-                record
+                let first = record
                     .holders
-                    .iter()
-                    .map(|holder| {
-                        self.describe_holder(holder, record.mode, count, queue_length, now)
-                    })
-                    .collect()
+                    .partition_point(|holder| holder.fence <= above);
+                let shown = record.holders[first..].iter().take(HOLDERS_PER_LOOK);
+                let describe =
+                    |holder| self.describe_holder(holder, record.mode, count, queue_length, now);
+                (shown.map(describe).collect(), count)
             }
             None if word.is_held() => {
-                vec![self.describe_plain(cell, word, true, queue_length, now)]
+                let is_shown = word.fence() > above;
+                let shown =
+                    is_shown.then(|| self.describe_plain(cell, word, true, queue_length, now));
+                (shown.into_iter().collect(), 1)
             }
-            None => Vec::new(),
+            None => (Vec::new(), 0),
         };
         KeyState {
             fence: word.fence(),
             holders,
+            holder_count,
             queue_length,
         }
     }

@@ -5,8 +5,8 @@ use crate::fence::Fence;
 use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
 use crate::note::NoteBudget;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, KeyState, Loss, NOTE_BYTES_MAX, NotHeld,
-    Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, Loss, NOTE_BYTES_MAX, NotHeld, Outcome,
+    Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
@@ -22,6 +22,7 @@ use std::sync::Arc;
 mod holds;
 mod listing;
 mod numbers;
+mod query;
 mod sessions;
 mod settings;
 mod short_way;
@@ -106,6 +107,7 @@ impl<H: Host> Engine<H> {
             keys_max: shard_keys_max,
             blocks_max: shard_blocks_max,
             notes_max: shard_notes_max,
+            keys_restored_max: settings.keys_restored.min(u64::from(SLOT_MAX)) as u32,
         };
         let memory = Memory::new(shard_count, size);
         let shards = (0..shard_count)
@@ -352,12 +354,6 @@ impl<H: Host> Engine<H> {
     pub fn why_not_held(&self, key: Key<'_>, fence: Fence) -> NotHeld {
         let (shard, hash) = self.locate(key);
         self.shards[shard].why_not_held(key, hash, fence)
-    }
-
-    /// What is known of a key; `None` for one that was never locked or is long forgotten.
-    pub fn query(&self, key: Key<'_>, now: Tick) -> Option<KeyState> {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].query(key, hash, now)
     }
 
     pub(crate) fn shard(&self, number: usize) -> &Shard<H> {

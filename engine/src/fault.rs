@@ -85,7 +85,8 @@ pub enum Fault {
     WheelTakesAnyCell,
     /// Whoever links a cell into the inbox overwrites what others have said there.
     LinkOverwritesFlags,
-    /// An index is laid out for the entries that are moved to it, and not for those that come meanwhile.
+    /// An index is laid out for the entries that are moved to it, and not for those that come
+    /// meanwhile.
     SuccessorForgetsInserters,
     /// The home looks whether anything asks for it before it says that it sleeps.
     SleeperLooksFirst,

@@ -97,8 +97,9 @@ impl Bounds {
         self.start
     }
 
-    /// The fence of the grant that follows one under `last`. Its lease never has the tag of the lease under `last`: until
-    /// the new lease is written the cell shows the old one, and only the tag tells them apart.
+    /// The fence of the grant that follows one under `last`. Its lease never has the tag of the
+    /// lease under `last`: until the new lease is written the cell shows the old one, and only the
+    /// tag tells them apart.
     #[inline]
     pub(crate) fn next_after(&self, last: Fence) -> Fence {
         if last >= self.start {
@@ -107,8 +108,9 @@ impl Bounds {
         self.first_after_restored(last)
     }
 
-    /// The first fence of this life, for a key that came with one of an earlier life. Fences in between are left out, so
-    /// that the two may be any distance apart, a multiple of the number of tags included.
+    /// The first fence of this life, for a key that came with one of an earlier life. Fences in
+    /// between are left out, so that the two may be any distance apart, a multiple of the number of
+    /// tags included.
     #[cold]
     fn first_after_restored(&self, last: Fence) -> Fence {
         let first = self.start.next();
@@ -181,8 +183,8 @@ fn alarm_between(from: u64, to: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Found by a model: with the same tag, the ended lease of a restored lock was taken for that of the grant after it, and
-    /// the key had two holders.
+    /// Found by a model: with the same tag, the ended lease of a restored lock was taken for that
+    /// of the grant after it, and the key had two holders.
     #[test]
     fn no_grant_has_the_tag_of_the_one_before_it() {
         for start in [0, 1, (1 << 24) - 1, 1 << 24, (1 << 24) + 5, 3 << 24] {

@@ -93,8 +93,9 @@ pub use home::{LAG_BUCKETS, Progress};
 pub use key::{KEY_BYTES_MAX, Key, KeyLengthError};
 pub use mailbox::{Mailbox, MailboxFull, Posted};
 pub use request::{
-    Acquire, Downgrade, GaveUp, Grant, Holder, Host, Invalid, KeyState, Limit, Loss, Lost, Mode,
-    NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+    Acquire, Downgrade, GaveUp, Grant, HOLDERS_PER_LOOK, Holder, Host, Invalid, KeyState, Limit,
+    Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket,
+    WAIT_MS_MAX,
 };
 pub use restore::{OldHold, Reclaimed};
 pub use seat::Seat;

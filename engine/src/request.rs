@@ -300,13 +300,18 @@ pub enum GaveUp {
     SessionEnded,
 }
 
+/// How many holders of a key one look copies, with their notes, while it has the room mutex.
+pub const HOLDERS_PER_LOOK: usize = 64;
+
 /// What is known of one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyState {
     /// The last fence that was granted.
     pub fence: Fence,
-    /// All who hold it now.
+    /// Who holds it now, in the order of their fences: no more than were asked for.
     pub holders: Vec<Holder>,
+    /// How many hold it now.
+    pub holder_count: u32,
     /// How many wait.
     pub queue_length: u32,
 }

@@ -64,7 +64,10 @@ pub enum Reclaimed {
 
 impl<H: Host> Engine<H> {
     /// Puts back a lock that the log knows. Only before anything else is asked of this engine; two exclusive holds of one
-    /// key are a mistake of the caller's, and the second is refused with `false`.
+    /// key are a mistake of the caller's, and the second is refused with `false`. There is room for
+    /// as many keys as [`Settings::keys_restored`] says; `Err` beyond that.
+    ///
+    /// [`Settings::keys_restored`]: crate::Settings::keys_restored
     pub fn restore(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Result<bool, Limit> {
         let (number, hash) = self.locate(old.key);
         let answer = self.shard(number).restore(old, hash, seat.session(), now)?;
@@ -74,6 +77,13 @@ impl<H: Host> Engine<H> {
             seat.held.push(Taken::new(cell, old.fence));
         }
         Ok(answer.outcome)
+    }
+
+    /// All that is to be put back has been. From here on limits are what the settings say.
+    pub fn finish_restoring(&self) {
+        for number in 0..self.shard_count() {
+            self.shard(number).table.close_reserve();
+        }
     }
 
     /// Claims a lock that the caller held before the restart and that nobody wrote down. It can be repeated without harm.
@@ -163,13 +173,11 @@ impl<H: Host> Shard<H> {
         let slot = self.enter_or_insert(old.key, hash, now, &guard)?;
         let outcome = self.admits(&room, slot, old.mode);
         if outcome {
-            let note = Note::try_new(old.note, &self.common.notes);
-            let put = note.map(|note| self.put_back(&mut room, slot, old, &terms, note));
-            self.settle(&mut room, slot, now);
-            put.ok_or(Limit::Bytes)?;
-        } else {
-            self.settle(&mut room, slot, now);
+            // It was accepted before.
+            let note = Note::keep(old.note, &self.common.notes);
+            self.put_back(&mut room, slot, old, &terms, note);
         }
+        self.settle(&mut room, slot, now);
         Ok(Answer { outcome, slot })
     }
 

@@ -267,6 +267,14 @@ impl<W> Room<W> {
 }
 
 impl Record {
+    pub(crate) fn holder(&self, fence: Fence) -> Option<&RecordHolder> {
+        let position = self
+            .holders
+            .binary_search_by_key(&fence, |holder| holder.fence)
+            .ok()?;
+        Some(&self.holders[position])
+    }
+
     pub(crate) fn holder_mut(&mut self, fence: Fence) -> Option<&mut RecordHolder> {
         let position = self
             .holders

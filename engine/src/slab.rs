@@ -42,20 +42,35 @@ pub(crate) struct Slab<T: 'static> {
     /// Slots below this have been handed out at least once.
     fresh: AtomicU32,
     live: AtomicU32,
-    slot_max: u32,
+    /// Fresh slots are handed out up to here.
+    slot_max: AtomicU32,
+    /// `slot_max` from the time on at which the reserve is closed.
+    slot_max_later: u32,
 }
 
 impl<T: Slot> Slab<T> {
     /// A slab of up to `slot_max` slots, in memory that it shares with others.
     pub(crate) fn new(slot_max: u32, arena: Arc<Arena<T>>) -> Self {
-        let slot_max = slot_max.min(SLOT_MAX);
+        Slab::with_reserve(slot_max, 0, arena)
+    }
+
+    /// One with room for `reserve` more, until the reserve is closed.
+    pub(crate) fn with_reserve(slot_max: u32, reserve: u32, arena: Arc<Arena<T>>) -> Self {
+        let slot_max_now = slot_max.saturating_add(reserve).min(SLOT_MAX);
         Slab {
-            pieces: Pieces::new(piece_count(slot_max), arena),
+            pieces: Pieces::new(piece_count(slot_max_now), arena),
             free: AtomicU64::new(0),
             fresh: AtomicU32::new(0),
             live: AtomicU32::new(0),
-            slot_max,
+            slot_max: AtomicU32::new(slot_max_now),
+            slot_max_later: slot_max.min(SLOT_MAX),
         }
+    }
+
+    /// From here on only as many slots are handed out as the slab is for, or as it has handed out
+    /// already.
+    pub(crate) fn close_reserve(&self) {
+        self.slot_max.store(self.slot_max_later, Ordering::Relaxed);
     }
 
     /// One with memory of its own.
@@ -139,7 +154,7 @@ impl<T: Slot> Slab<T> {
     fn take_fresh(&self) -> Option<u32> {
         let mut last = self.fresh.load(Ordering::Acquire);
         loop {
-            if last >= self.slot_max {
+            if last >= self.slot_max.load(Ordering::Relaxed) {
                 return None;
             }
             let slot = last + 1;
@@ -216,5 +231,21 @@ mod tests {
         assert_eq!(slab.live(), 2);
         assert_eq!(slab.take(), Some(2));
         assert_eq!(slab.take(), None);
+    }
+
+    #[test]
+    fn a_reserve_is_used_until_it_is_closed() {
+        for (before, after) in [(2, 3), (4, 4)] {
+            let slab = Slab::<Thing>::with_reserve(3, 2, Arc::new(Arena::new(2)));
+            for _ in 0..before {
+                assert!(slab.take().is_some());
+            }
+            slab.close_reserve();
+            while slab.take().is_some() {}
+            assert_eq!(slab.live(), after);
+            slab.put(1);
+            assert_eq!(slab.take(), Some(1));
+            assert_eq!(slab.take(), None);
+        }
     }
 }

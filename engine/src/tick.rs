@@ -57,8 +57,8 @@ impl Tick {
     /// Whether a lease, session or list that lasts until here is over by `now`.
     ///
     /// Ticks are cut to whole milliseconds: what began within one tick has lasted as long as was
-    /// promised only after its last tick has passed, too. So it is over one tick after its end. This
-    /// is the one place that says so; timers are armed for [`Tick::over_at`].
+    /// promised only after its last tick has passed, too. So it is over one tick after its end.
+    /// This is the one place that says so; timers are armed for [`Tick::over_at`].
     #[must_use]
     #[inline]
     pub const fn is_over(self, now: Tick) -> bool {

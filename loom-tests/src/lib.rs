@@ -31,11 +31,17 @@ const STEPS_MAX: usize = 20_000;
 
 /// Runs `model` in every interleaving of its threads.
 pub fn check(model: fn()) {
+    check_bounded(usize::MAX, model);
+}
+
+/// The same with at most so many interruptions, for models whose threads have a long way to go.
+pub fn check_bounded(preemptions_max: usize, model: fn()) {
     // std's counter, not loom's: counting is no part of the model.
     let executions = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = builder.preemption_bound.or(Some(PREEMPTIONS_MAX));
+    let preemptions = builder.preemption_bound.unwrap_or(PREEMPTIONS_MAX);
+    builder.preemption_bound = Some(preemptions.min(preemptions_max));
     builder.max_branches = STEPS_MAX;
     let counter = executions.clone();
     builder.check(move || {
@@ -281,7 +287,8 @@ impl Client {
         self.world.0.reclaim(&mut self.seat, &old, now)
     }
 
-    /// Gets back what the log says was held under this fence before a restart. Before all others ask.
+    /// Gets back what the log says was held under this fence before a restart. Before all others
+    /// ask.
     pub fn restore(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) {
         let old = old_hold(name, fence, ttl_ms);
         let restored = self.world.0.restore(&mut self.seat, &old, now);

@@ -1,4 +1,5 @@
-//! Locks that were restored from a log: in the words of their cells, under a fence of an earlier life.
+//! Locks that were restored from a log: in the words of their cells, under a fence of an earlier
+//! life.
 
 use engine::{Fault, Fence, Lost, Settings};
 use loom::thread;
@@ -27,8 +28,8 @@ fn old_fence() -> Fence {
     Fence::new(OLD).expect("small numbers are fences")
 }
 
-/// The restored lease is over and two ask for the key. Then the winner releases it, or its own lease
-/// ends.
+/// The restored lease is over and two ask for the key. Then the winner releases it, or its own
+/// lease ends.
 fn two_acquirers(distance: u64, is_released_then: bool) {
     let (world, _old) = restored(distance);
     let (mut a, mut b) = (world.client(), world.client());
@@ -133,8 +134,8 @@ fn a_release_of_a_restored_lock_that_overwrites_the_word_is_caught() {
     check_broken(Fault::ReleaseOverwrites, release_against_acquire);
 }
 
-/// The holder from before the restart renews just in time by its own clock, while the wheel finds the
-/// restored lease over.
+/// The holder from before the restart renews just in time by its own clock, while the wheel finds
+/// the restored lease over.
 fn renew_against_wheel() {
     let (world, old) = restored(0);
     world.advance(at(0));

@@ -13,7 +13,8 @@ fn two_shards() -> (World, [&'static str; 2]) {
     (world, names)
 }
 
-/// The first keys of both shards come at once; each shard needs a piece of the memory that they share.
+/// The first keys of both shards come at once; each shard needs a piece of the memory that they
+/// share.
 fn first_keys() {
     let (world, [here, there]) = two_shards();
     let (mut a, mut b) = (world.client(), world.client());

@@ -9,17 +9,17 @@
 //! server's key can check (`secret.rs`).
 
 use crate::host::ConnectionId;
+use crate::secret::PUBLIC_ID_BITS;
 use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock};
 use protocol::SessionSecret;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence,
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// How many outcomes each connection remembers, in case its requests are repeated on another one.
 pub(crate) const REMEMBERED_MAX: usize = 256;
@@ -38,13 +38,19 @@ const KEPT_MAX: usize = 2 << 20;
 /// The least that such a share is.
 const SHARE_MIN: usize = 16;
 
-const MAP_COUNT: usize = 64;
+const MAP_COUNT: usize = 1 << MAP_BITS;
+const MAP_BITS: u32 = 6;
+
+/// How many random names are tried for a new session. One that is taken comes once in 2^36 times
+/// with a hundred thousand sessions.
+const NAMES_TRIED_MAX: usize = 8;
 
 pub(crate) struct Registry {
     /// By the engine's id.
     maps: Box<[Map<SessionId>]>,
-    /// By public id. Written first and cleared last.
-    public: Box<[Map<u64>]>,
+    /// By public id, each map with all ids of its range, so that they can be listed in order.
+    /// Written first and cleared last.
+    public: Box<[RwLock<BTreeMap<u64, Arc<Session>>>]>,
     pub(crate) memory: Arc<Memory>,
 }
 
@@ -235,8 +241,8 @@ impl Registry {
         &self.maps[id.get() as usize % MAP_COUNT]
     }
 
-    fn public(&self, public_id: u64) -> &Map<u64> {
-        &self.public[public_id as usize % MAP_COUNT]
+    fn public(&self, public_id: u64) -> &RwLock<BTreeMap<u64, Arc<Session>>> {
+        &self.public[public_map(public_id)]
     }
 
     pub(crate) fn find(&self, id: SessionId) -> Option<Arc<Session>> {
@@ -270,6 +276,15 @@ impl Registry {
         Some(session)
     }
 
+    /// Registers a session under a name that no other has. `make` makes one under a random name; if
+    /// another client's session has that name, it is asked again. `None`: every name was taken, and
+    /// that is no accident.
+    pub(crate) fn insert_new(&self, make: impl FnMut() -> Arc<Session>) -> Option<Arc<Session>> {
+        std::iter::repeat_with(make)
+            .take(NAMES_TRIED_MAX)
+            .find(|session| self.insert(session.clone()))
+    }
+
     /// `true` for the first who says that this session is to be taken down.
     pub(crate) fn begin_ending(&self, id: SessionId) -> bool {
         self.find(id)
@@ -278,10 +293,16 @@ impl Registry {
 
     /// Up to `limit` sessions with public ids above `after`, in the order of their ids.
     pub(crate) fn page(&self, after: u64, limit: usize) -> Vec<Arc<Session>> {
-        let mut page = self.all();
-        page.retain(|session| session.public_id > after);
-        page.sort_unstable_by_key(|session| session.public_id);
-        page.truncate(limit);
+        let mut page = Vec::new();
+        for map in &self.public[public_map(after)..] {
+            let map = map.read();
+            let behind = map.range((Bound::Excluded(after), Bound::Unbounded));
+            let wanted = limit - page.len();
+            page.extend(behind.map(|(_, session)| session.clone()).take(wanted));
+            if page.len() == limit {
+                break;
+            }
+        }
         page
     }
 
@@ -292,6 +313,13 @@ impl Registry {
         }
         all
     }
+}
+
+/// The map of a public id: a range of them, in their order.
+fn public_map(public_id: u64) -> usize {
+    let number = public_id >> (PUBLIC_ID_BITS - MAP_BITS);
+    // Longer ones than this server makes would come out of a log that it has not written.
+    (number as usize).min(MAP_COUNT - 1)
 }
 
 impl Session {

@@ -18,7 +18,7 @@ pub(crate) const KEY_FILE: &str = "session.key";
 const KEY_BYTES: usize = 32;
 
 /// Public ids are numbers that JavaScript holds exactly.
-const PUBLIC_ID_BITS: u32 = 53;
+pub(crate) const PUBLIC_ID_BITS: u32 = 53;
 
 /// What this server signs its sessions with.
 pub(crate) struct SessionKeys {

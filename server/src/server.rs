@@ -211,6 +211,9 @@ impl Server {
             settings.floor = opening.floor;
             settings.ceiling = opening.ceiling();
             settings.keys_expected = opening.locks();
+            settings.keys_restored = opening.locks();
+            // One more for the Redis port.
+            settings.sessions_max = settings.sessions_max.max(opening.sessions() + 1);
             let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
             let until = (!opening.grace.is_zero()).then_some(until);
             std::mem::swap(&mut keys, &mut opening.keys);
@@ -257,6 +260,7 @@ impl Server {
                 );
             }
         }
+        shared.engine.finish_restoring();
         if let Some(storage) = &shared.storage {
             storage
                 .begin(restored.latest_end)
@@ -520,6 +524,7 @@ fn engine_settings(config: &Config, clock: Clock) -> Settings {
         shards: config.shard_count() as usize,
         keys_max: config.keys_max,
         keys_expected: 0,
+        keys_restored: 0,
         sessions_max: config.sessions_max,
         waiters_per_key_max: config.waiters_per_key_max,
         waiters_max: config.waiters_max,

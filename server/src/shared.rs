@@ -73,25 +73,34 @@ impl Shared {
         }
     }
 
-    /// Opens a session and registers it, under a new name or one that it had before. `None` at the limit.
+    /// Opens a session and registers it, under the name that it had before or a new one. `None` at
+    /// the limit.
     pub(crate) fn open_session(
         &self,
-        name: (u64, SessionSecret),
+        name: Option<(u64, SessionSecret)>,
         client_name: &str,
         ttl_ms: u32,
         now: Tick,
     ) -> Option<Arc<Session>> {
         let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
-        let core_count = self.core_count;
-        let memory = self.registry().memory.clone();
-        let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
-        let session = Arc::new(session);
-        if !self.registry().insert(session.clone()) {
-            // Another connection of the same client was faster.
+        let make = |name| {
+            let core_count = self.core_count;
+            let memory = self.registry().memory.clone();
+            let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
+            Arc::new(session)
+        };
+        let registry = self.registry();
+        let session = match name {
+            Some(name) => Some(make(name)).filter(|session| registry.insert(session.clone())),
+            None => registry.insert_new(|| make(self.keys.new_session())),
+        };
+        let Some(session) = session else {
             self.engine.end_session(id);
             self.engine.forget_session(id);
-            return self.registry().find_public(session.public_id);
-        }
+            // Another connection of the same client was faster. With a new name there is no such
+            // client.
+            return registry.find_public(name?.0);
+        };
         // Its time may have run out before anybody could find it; then nobody else will take it down.
         if !self.engine.is_open(id, self.clock.now()) {
             self.end_session(id);
@@ -114,7 +123,7 @@ impl Shared {
             Some(session) => session,
             None => {
                 let secret = self.keys.secret(public_id);
-                self.open_session((public_id, secret), name, u32::MAX, now)
+                self.open_session(Some((public_id, secret)), name, u32::MAX, now)
                     .ok_or(Limit::Sessions)?
             }
         };

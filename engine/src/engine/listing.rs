@@ -57,7 +57,7 @@ impl<H: Host> Engine<H> {
         }
         let state = |name: Box<[u8]>| {
             let state = self.query(Key::new(&name).ok()?, now)?;
-            (!state.holders.is_empty() || state.queue_length > 0).then_some((name, state))
+            (state.holder_count > 0 || state.queue_length > 0).then_some((name, state))
         };
         Page {
             keys: names.into_iter().filter_map(state).collect(),

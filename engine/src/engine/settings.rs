@@ -12,6 +12,13 @@ pub struct Settings {
     pub keys_max: u64,
     /// How many keys there will be soon: their index is laid out at once and need not grow. Zero if nobody knows.
     pub keys_expected: u64,
+    /// How many keys will be put back by [`Engine::restore`]. They find room, whatever `keys_max`
+    /// and `bytes_max` say, until [`Engine::finish_restoring`]: after a restart keys fall into other
+    /// shards than before, and the limits may be others.
+    ///
+    /// [`Engine::restore`]: crate::Engine::restore
+    /// [`Engine::finish_restoring`]: crate::Engine::finish_restoring
+    pub keys_restored: u64,
     /// How many sessions may be open at the same time.
     pub sessions_max: u32,
     /// How many may wait for one key.
@@ -46,6 +53,7 @@ impl Default for Settings {
             shards: 64,
             keys_max: 16 << 20,
             keys_expected: 0,
+            keys_restored: 0,
             sessions_max: 1 << 20,
             waiters_per_key_max: 10_000,
             waiters_max: 1_000_000,

@@ -88,15 +88,17 @@ pub(crate) struct Prober {
     tag: u32,
 }
 
-/// How many insertions may come during a move before every inserter waits for the mover: a quarter of the new index.
+/// How many insertions may come during a move before every inserter waits for the mover: a quarter
+/// of the new index.
 const fn free_arrivals(capacity: usize) -> usize {
     capacity / 4
 }
 
 /// The smallest capacity of an index to which the entries of another are moved.
 ///
-/// It must not be full before the move is over, since the mover has nowhere else to put an entry. The mover may be held up at
-/// any point; inserters go on without it until they have to wait. So it must hold, all at once:
+/// It must not be full before the move is over, since the mover has nowhere else to put an entry.
+/// The mover may be held up at any point; inserters go on without it until they have to wait. So it
+/// must hold, all at once:
 ///
 /// ```text
 /// next >= live                  what is moved
@@ -151,7 +153,8 @@ impl Index {
         live: impl FnOnce() -> usize,
         entries_per_step: usize,
     ) -> usize {
-        // Before `live`: an inserter takes its cell first and counts here afterwards. So none is counted in neither.
+        // Before `live`: an inserter takes its cell first and counts here afterwards. So none is
+        // counted in neither.
         let unused = self.unused();
         smallest_successor(live(), unused, self.capacity(), entries_per_step)
     }
@@ -205,8 +208,8 @@ impl Index {
         }
     }
 
-    /// Counts an insertion during the move to this index. `true`: too many have come without a step of the move, and every
-    /// inserter waits for the mover from now on (`free_arrivals`).
+    /// Counts an insertion during the move to this index. `true`: too many have come without a step
+    /// of the move, and every inserter waits for the mover from now on (`free_arrivals`).
     pub(crate) fn count_arrival(&self) -> bool {
         self.arrived.fetch_add(1, Ordering::Relaxed) as usize >= free_arrivals(self.capacity())
     }
@@ -377,7 +380,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The inequality of `smallest_successor`, at the edge and around it: what must fit does, and half of it would not do.
+        /// The inequality of `smallest_successor`, at the edge and around it: what must fit does,
+        /// and half of it would not do.
         #[test]
         fn a_successor_has_room_for_all_that_may_come_during_the_move(
             log_capacity in 6..24u32,

@@ -20,11 +20,17 @@ pub(crate) struct Memory {
 impl Memory {
     /// Memory for so many tables of this size, none of it taken yet.
     pub(crate) fn new(table_count: usize, size: TableSize) -> Self {
+        // What is put back may fall into few tables or into all: each begins a piece of its own at
+        // most.
+        let restored = |slots| match piece_count(slots) {
+            0 => 0,
+            pieces => pieces + table_count,
+        };
+        let cells = table_count * piece_count(size.keys_max);
+        let blocks = table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max));
         Memory {
-            cells: Arc::new(Arena::new(table_count * piece_count(size.keys_max))),
-            blocks: Arc::new(Arena::new(
-                table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max)),
-            )),
+            cells: Arc::new(Arena::new(cells + restored(size.keys_restored_max))),
+            blocks: Arc::new(Arena::new(blocks + restored(size.blocks_restored_max()))),
             attic: Attic::default(),
             stock_call: Arc::new(StockCall(AtomicU32::new(0))),
         }

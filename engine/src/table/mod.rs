@@ -24,7 +24,7 @@ use crate::cell::Cell;
 use crate::fault::{self, Fault};
 use crate::fence::Bounds;
 use crate::hint::prefetch;
-use crate::key::{BLOCK_MEMORY_BYTES, Key, KeyBlock, KeyBuffer};
+use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key, KeyBlock, KeyBuffer};
 use crate::request::Limit;
 use crate::slab::Slab;
 use crate::sync::Mutex;
@@ -91,13 +91,25 @@ pub(crate) struct TableSize {
     pub(crate) keys_max: u32,
     pub(crate) blocks_max: u32,
     pub(crate) notes_max: u32,
+    /// So many keys may be put back beside them, before any other comes.
+    pub(crate) keys_restored_max: u32,
+}
+
+impl TableSize {
+    fn blocks_restored_max(&self) -> u32 {
+        self.keys_restored_max.saturating_mul(BLOCKS_MAX as u32)
+    }
 }
 
 impl Table {
     pub(crate) fn new(memory: &Memory, size: TableSize, hash_key: ahash::RandomState) -> Self {
         Table {
-            cells: Slab::new(size.keys_max, memory.cells.clone()),
-            blocks: Slab::new(size.blocks_max, memory.blocks.clone()),
+            cells: Slab::with_reserve(size.keys_max, size.keys_restored_max, memory.cells.clone()),
+            blocks: Slab::with_reserve(
+                size.blocks_max,
+                size.blocks_restored_max(),
+                memory.blocks.clone(),
+            ),
             notes: Slab::new(size.notes_max, memory.blocks.clone()),
             current: IndexPointer::new(Index::smallest()),
             spare: Spare::default(),
@@ -115,6 +127,12 @@ impl Table {
             self.current = IndexPointer::new(Index::for_keys(keys));
         }
         self
+    }
+
+    /// All that is to be put back has been.
+    pub(crate) fn close_reserve(&self) {
+        self.cells.close_reserve();
+        self.blocks.close_reserve();
     }
 
     #[inline]

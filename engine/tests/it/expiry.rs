@@ -302,8 +302,8 @@ fn next_due_is_never_later_than_what_is_due() {
     assert_eq!(when, [300, 1001], "{seen:?}");
 }
 
-/// A client is granted a lease somewhere within a tick, and ticks are cut to whole milliseconds. Once a
-/// lease ended with the first moment of its last tick, up to a millisecond before its time.
+/// A client is granted a lease somewhere within a tick, and ticks are cut to whole milliseconds.
+/// Once a lease ended with the first moment of its last tick, up to a millisecond before its time.
 #[test]
 fn leases_and_sessions_last_through_their_last_tick_and_the_wheel_does_not_spin_meanwhile() {
     let engine = locks_with(Settings {

@@ -563,6 +563,7 @@ impl Model {
             holders: (0..model.holders.len())
                 .map(|position| self.describe(key, position))
                 .collect(),
+            holder_count: model.holders.len() as u32,
             queue_length: model.line.len() as u32,
         })
     }

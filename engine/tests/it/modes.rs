@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use engine::{
-    Acquire, Downgrade, GaveUp, Limit, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Outcome, Release,
-    Renewal, Seat, Settings,
+    Acquire, Cursor, Downgrade, Fence, GaveUp, Limit, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Outcome,
+    Release, Renewal, Seat, Settings,
 };
 
 fn reentrant(name: &str, ttl_ms: u64) -> Acquire<'_> {
@@ -410,6 +410,82 @@ fn a_reader_in_line_with_itself_gets_a_second_lock_of_its_own() {
 }
 
 /// Of so many the engine does not ask each at every turn.
+/// A look at a key with ten thousand readers once copied all of them, with their notes, while it
+/// had the shard's mutex.
+#[test]
+fn a_look_shows_a_bounded_number_of_holders_and_the_rest_comes_by_further_looks() {
+    let engine = locks();
+    let [mut one, mut other] = seats(&engine);
+    let fences: Vec<Fence> = (0..200)
+        .map(|_| granted(share(&engine, &mut one, "k", 100, at(0))).fence)
+        .collect();
+    let mut found = Vec::new();
+    let mut above = Fence::ZERO;
+    for expected in [64, 64, 64, 8, 0] {
+        let state = engine.query_above(key("k"), above, at(1)).unwrap();
+        assert_eq!((state.holders.len(), state.holder_count), (expected, 200));
+        found.extend(state.holders.iter().map(|holder| holder.fence));
+        above = found[found.len() - 1];
+    }
+    assert_eq!(found, fences);
+    for holders_max in [0, 1, 64, 65, 128, 200, 1_000] {
+        let state = engine.query_up_to(key("k"), holders_max, at(1)).unwrap();
+        let found: Vec<Fence> = state.holders.iter().map(|holder| holder.fence).collect();
+        assert_eq!(found, fences[..holders_max.min(200)], "up to {holders_max}");
+    }
+    let mut walked = Vec::new();
+    let mut from = Some(Cursor::default());
+    while let Some(cursor) = from {
+        from = engine.holds(cursor, 1_000, || at(1), |held| walked.push(held.fence));
+    }
+    assert_eq!(walked, fences);
+
+    let last = fences[199];
+    let holder = engine.holder(key("k"), last, at(1)).unwrap();
+    assert_eq!((holder.fence, holder.holders), (last, 200));
+    assert_eq!(engine.holder(key("k"), fence(last.get() + 1), at(1)), None);
+    assert!(engine.is_held_by(key("k"), one.session(), at(100)));
+    assert!(!engine.is_held_by(key("k"), other.session(), at(1)));
+    assert!(!engine.is_held_by(key("k"), one.session(), at(101)), "over");
+    assert_eq!(engine.holder(key("k"), last, at(101)), None);
+    let plain = take(&engine, &mut other, "plain", 100, at(0));
+    assert!(engine.is_held_by(key("plain"), other.session(), at(1)));
+    assert_eq!(
+        engine
+            .holder(key("plain"), plain.fence, at(1))
+            .unwrap()
+            .owner,
+        Some(other.session())
+    );
+    assert!(!engine.is_held_by(key("never"), one.session(), at(1)));
+}
+
+/// A walk that takes long finds leases over that were not when it began. By the old clock the next
+/// in line was granted a lease that had ended already.
+#[test]
+fn a_long_walk_grants_by_the_time_it_is_and_not_by_the_time_it_began() {
+    let engine = locks_with(Settings {
+        shards: 1,
+        ..small()
+    });
+    let [mut a, mut b] = seats(&engine);
+    for name in ["j", "k"] {
+        granted(share(&engine, &mut a, name, 100, at(0)));
+        wait(&engine, &mut b, name, 50, 1, at(1));
+    }
+    let now_ms = std::cell::Cell::new(200);
+    engine.holds(
+        Cursor::default(),
+        1_000,
+        || {
+            now_ms.set(now_ms.get() + 1_000);
+            at(now_ms.get())
+        },
+        |held| assert_eq!(held.until, held.seen.plus_ms(50), "granted by an old clock"),
+    );
+    assert_eq!(engine.host().take().len(), 4, "two lost, two granted");
+}
+
 #[test]
 fn a_crowd_of_readers_expires_on_time_and_goes_with_its_sessions() {
     const READERS: u64 = 1000;
@@ -437,7 +513,7 @@ fn a_crowd_of_readers_expires_on_time_and_goes_with_its_sessions() {
             _ => {}
         }
     }
-    let holders = |now| engine.query(key("k"), at(now)).unwrap().holders.len();
+    let holders = |now| engine.query(key("k"), at(now)).unwrap().holder_count;
     assert_eq!(engine.host().take().len(), 250, "ended with their sessions");
     assert_eq!(holders(100), 500);
     advance(&engine, at(101));

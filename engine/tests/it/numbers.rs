@@ -282,9 +282,14 @@ fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
     }
     let (mut from, mut met) = (Some(Cursor::default()), 0);
     while let Some(cursor) = from {
-        from = engine.holds(cursor, 1000, at(1), |hold| {
-            met += usize::from(hold.note.len() == 36 && hold.held_ms == 1);
-        });
+        from = engine.holds(
+            cursor,
+            1000,
+            || at(1),
+            |hold| {
+                met += usize::from(hold.note.len() == 36 && hold.held_ms == 1);
+            },
+        );
     }
     assert_eq!(met, names.len());
     for (name, fence) in &names {

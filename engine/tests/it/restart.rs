@@ -46,6 +46,53 @@ fn claimed(reclaimed: Reclaimed) -> Grant {
     }
 }
 
+/// Keys fall into shards by a hash that is another one after every start, and operators change
+/// limits. Once a server with a small `keys_max` could not start again with what it had held.
+#[test]
+fn as_much_is_restored_as_was_held_whatever_the_limits_and_wherever_it_falls() {
+    const HELD: u64 = 200;
+    let name = |number: u64| format!("{number:0>200}");
+    for hash_seed in 0..20 {
+        let engine = locks_with(Settings {
+            shards: 64,
+            keys_max: 64,
+            keys_restored: HELD,
+            bytes_max: 1 << 10,
+            hash_seed: Some(hash_seed),
+            floor: fence(FLOOR),
+            ..small()
+        });
+        let mut holder = seat(&engine);
+        for number in 1..=HELD {
+            let name = name(number);
+            let old = OldHold {
+                // Short notes and long ones.
+                note: &[b'n'; 1024][..number as usize * 5],
+                ..old(&name, number)
+            };
+            assert_eq!(engine.restore(&mut holder, &old, at(0)), Ok(true));
+        }
+        engine.finish_restoring();
+        assert_eq!(engine.keys(), HELD);
+        for number in 1..=HELD {
+            let name = name(number);
+            let found = engine.query(key(&name), at(1)).unwrap();
+            let found = &found.holders[0];
+            let note_bytes = number as usize * 5;
+            assert_eq!((found.fence, found.note.len()), (fence(number), note_bytes));
+        }
+        // For new keys the limits are what they were.
+        let mut taken = 0;
+        for number in 0..1_000 {
+            match acquire(&engine, &mut holder, &format!("{number}"), 100, at(1)) {
+                Outcome::Granted(_) => taken += 1,
+                outcome => assert_eq!(outcome, Outcome::Busy(Limit::Keys)),
+            }
+        }
+        assert!(taken <= 64, "{taken} keys beside what was restored");
+    }
+}
+
 #[test]
 fn what_is_restored_is_held_under_its_old_fence_and_the_next_grant_is_above_the_floor() {
     let engine = restarted();
@@ -289,15 +336,20 @@ fn all_holds_are_met_by_whoever_writes_them_down() {
     let mut met = Vec::new();
     let mut from = Some(Cursor::default());
     while let Some(cursor) = from {
-        from = engine.holds(cursor, 64, at(10), |held| {
-            met.push((
-                held.key.bytes().to_vec(),
-                held.owner,
-                held.is_session_bound,
-                held.note.to_vec(),
-                held.held_ms,
-            ));
-        });
+        from = engine.holds(
+            cursor,
+            64,
+            || at(10),
+            |held| {
+                met.push((
+                    held.key.bytes().to_vec(),
+                    held.owner,
+                    held.is_session_bound,
+                    held.note.to_vec(),
+                    held.held_ms,
+                ));
+            },
+        );
     }
     assert_eq!(met.len(), 503);
     let of = |name: &str| met.iter().filter(|held| held.0 == name.as_bytes()).count();

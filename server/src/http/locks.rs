@@ -136,7 +136,7 @@ pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let now = view.shared.clock.now();
-    let state = view.shared.engine.query(key, now);
+    let state = (view.shared.engine).query_up_to(key, HOLDERS_MAX, now);
     let recovering = Recovering::look(&view.shared);
     match (state, recovering) {
         (Some(state), recovering) => {
@@ -168,7 +168,7 @@ fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: 
         key: key.into_owned(),
         key_hex,
         last_fence: state.fence.get(),
-        holder_count: state.holders.len(),
+        holder_count: state.holder_count as usize,
         queue_length: state.queue_length,
         holders: shown.map(|holder| describe(shared, holder, now)).collect(),
         recovering: None,

@@ -387,13 +387,7 @@ impl Batch {
         match outcome {
             Downgrade::Downgraded => {
                 self.core.record_downgrade(key.as_bytes(), fence.get());
-                let state = engine.query(engine_key(key), now);
-                let holder = state.and_then(|state| {
-                    state
-                        .holders
-                        .into_iter()
-                        .find(|holder| holder.fence == engine_fence)
-                });
+                let holder = engine.holder(engine_key(key), engine_fence, now);
                 let (ttl_ms, hold_count) = holder.map_or((0, 1), |holder| {
                     (reply::remaining_ms(holder.until, now), holder.count)
                 });
@@ -522,9 +516,8 @@ impl Batch {
     }
 
     pub(super) fn is_held_by(&self, owner: SessionId, key: protocol::Key<'_>, now: Tick) -> bool {
-        let you = Some(owner);
-        let state = self.core.shared.engine.query(engine_key(key), now);
-        state.is_some_and(|state| state.holders.iter().any(|holder| holder.owner == you))
+        let engine = &self.core.shared.engine;
+        engine.is_held_by(engine_key(key), owner, now)
     }
 }
 

@@ -4,11 +4,16 @@ use crate::net::reply;
 use crate::shared::Shared;
 use crate::stats;
 use bytes::BytesMut;
-use engine::{Key, SessionId, Tick};
+use engine::{HOLDERS_PER_LOOK, Key, SessionId, Tick};
 use protocol::{
     Address, ClientName, Contention, Cursor, Fence, LockEntry, Records, Reply, RequestId,
     SessionEntry, StatEntry, StatName, limits,
 };
+
+const _: () = assert!(
+    HOLDERS_PER_LOOK >= limits::HOLDERS_MAX as usize,
+    "one look shows as many holders as a reply has room for"
+);
 
 pub(crate) fn query(
     shared: &Shared,
@@ -30,23 +35,18 @@ pub(crate) fn query(
         }
         .append(id, out);
     };
-    let shown: Vec<_> = state
-        .holders
-        .iter()
-        .take(usize::from(limits::HOLDERS_MAX))
-        .collect();
+    let shown = state.holders.iter().take(usize::from(limits::HOLDERS_MAX));
     let sessions: Vec<_> = shown
-        .iter()
+        .clone()
         .map(|holder| holder.owner.and_then(|owner| shared.registry().find(owner)))
         .collect();
     let holders: Vec<_> = shown
-        .iter()
         .zip(&sessions)
         .filter_map(|(holder, session)| reply::wire_holder(holder, session.as_deref(), you, now))
         .collect();
     let reply = Reply::QueryResult {
         last_fence: Fence::new(state.fence.get()),
-        holder_count: state.holders.len() as u32,
+        holder_count: state.holder_count,
         queue_length: state.queue_length,
         holders: Records::new(&holders).expect("taken up to the limit"),
         recovering_ms,
@@ -87,7 +87,7 @@ pub(crate) fn list(
             Some(LockEntry {
                 key: protocol::Key::new(key).ok()?,
                 contention: Contention {
-                    holder_count: state.holders.len() as u32,
+                    holder_count: state.holder_count,
                     queue_length: state.queue_length,
                     holder: state.holders.first().and_then(|holder| {
                         reply::wire_holder(holder, session.as_deref(), you, now)

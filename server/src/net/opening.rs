@@ -255,8 +255,7 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
     let shared = &core.shared;
     let (key, must_live) = match &hello.opening {
         Opening::New => {
-            let name = shared.keys.new_session();
-            return new_session(core, hello, name).map(|session| (session, false));
+            return new_session(core, hello, None).map(|session| (session, false));
         }
         Opening::Resume(key) => (key, false),
         Opening::Join(key) => (key, true),
@@ -278,16 +277,13 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
             && shared.keys.secret(key.session_id.get()) == key.secret =>
         {
             let name = (key.session_id.get(), key.secret);
-            new_session(core, hello, name).map(|session| (session, true))
+            new_session(core, hello, Some(name)).map(|session| (session, true))
         }
         None if must_live => Err(Refusal::new(
             ErrorCode::SESSION_UNKNOWN,
             "there is no such session to join",
         )),
-        None => {
-            let name = shared.keys.new_session();
-            new_session(core, hello, name).map(|session| (session, false))
-        }
+        None => new_session(core, hello, None).map(|session| (session, false)),
     }
 }
 
@@ -304,7 +300,7 @@ fn keep_alive(core: &Core, session: &Session) -> bool {
 fn new_session(
     core: &Core,
     hello: &Hello<'_>,
-    name: (u64, SessionSecret),
+    name: Option<(u64, SessionSecret)>,
 ) -> Result<Arc<Session>, Refusal> {
     let shared = &core.shared;
     let ttl_ms = match hello.session_ttl_ms {

@@ -86,9 +86,7 @@ impl Core {
 
     fn is_held(&self, key: &[u8], fence: Fence, now: Tick) -> bool {
         let key = Key::new(key).expect("it was granted");
-        let state = self.shared.engine.query(key, now);
-        let mut holders = state.iter().flat_map(|state| &state.holders);
-        holders.any(|hold| hold.fence == fence)
+        self.shared.engine.holder(key, fence, now).is_some()
     }
 
     /// From here on everything is written down that happens to this lease, though short ones leave no
@@ -133,9 +131,7 @@ impl Core {
     ) {
         let engine_key = Key::new(key).expect("it was granted");
         let _in_order = storage.counts.lock();
-        let state = self.shared.engine.query(engine_key, now);
-        let mut holders = state.iter().flat_map(|state| &state.holders);
-        let hold = holders.find(|hold| hold.fence == fence);
+        let hold = self.shared.engine.holder(engine_key, fence, now);
         match (hold, change) {
             (Some(hold), CountChange::Up(session)) => self.push_granted(
                 storage,

@@ -19,11 +19,9 @@ impl Batch {
             (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
                 // The lease may have been renewed since, or be over: then nothing is left of it.
                 let you = Some(self.owner(acquire).id);
-                let state = self.core.shared.engine.query(engine_key(acquire.key), now);
-                let holder = state.and_then(|state| {
-                    let mut holders = state.holders.into_iter();
-                    holders.find(|holder| holder.fence == grant.fence && holder.owner == you)
-                });
+                let engine = &self.core.shared.engine;
+                let holder = engine.holder(engine_key(acquire.key), grant.fence, now);
+                let holder = holder.filter(|holder| holder.owner == you);
                 let until = holder.as_ref().map_or(now, |holder| holder.until);
                 if let Some(holder) = holder {
                     self.record_again(acquire, &holder, now);
@@ -48,13 +46,12 @@ impl Batch {
                 Some(forgotten())
             }
             (Recollection::Forgotten, Request::Release { key, fence }) => {
-                let state = self.core.shared.engine.query(engine_key(*key), now)?;
                 let fence = engine_fence(*fence)?;
                 // Still held: perhaps because the first sending did nothing, perhaps because it gave back one hold of several. To
                 // do it again might give back one too many.
-                let mut holders = state.holders.into_iter();
-                let is_held = holders.any(|holder| holder.fence == fence);
-                is_held.then(forgotten)
+                let engine = &self.core.shared.engine;
+                let holder = engine.holder(engine_key(*key), fence, now);
+                holder.is_some().then(forgotten)
             }
             _ => None,
         }

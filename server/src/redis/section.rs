@@ -308,7 +308,7 @@ impl<'a> Section<'a> {
         if self.signals(name)?.remove(name.bytes(), now) {
             return Ok(true);
         }
-        let state = self.core.shared.engine.query(name.key(), now);
+        let state = self.state(name);
         let fences: Vec<Fence> = (state.iter().flat_map(|state| &state.holders))
             .map(|holder| holder.fence)
             .collect();

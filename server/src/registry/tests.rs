@@ -65,3 +65,60 @@ fn a_crowd_of_sessions_that_remember_much_is_bounded_and_takes_nothing_from_one_
     drop(honest);
     assert_eq!(memory.kept.load(Ordering::Relaxed), 0);
 }
+
+fn named(number: u64, public_id: u64) -> Arc<Session> {
+    let id = SessionId::from_bits(number);
+    let name = (public_id, SessionSecret::new([number as u8; 16]));
+    let memory = Memory::new(KEPT_MAX);
+    Arc::new(Session::new(
+        id,
+        name,
+        "",
+        1_000,
+        1,
+        Tick::default(),
+        memory,
+    ))
+}
+
+/// Once the other client's session was handed out, with its secret.
+#[test]
+fn a_random_name_that_is_taken_is_not_used_again() {
+    let registry = Registry::new();
+    assert!(registry.insert(named(1, 77)));
+    let mut names = [77, 77, 78].into_iter();
+    let new = registry.insert_new(|| named(2, names.next().unwrap()));
+    let new = new.expect("there is a third name");
+    assert_eq!((new.id.get(), new.public_id), (2, 78));
+    assert_eq!(registry.find_public(77).unwrap().id.get(), 1);
+    assert!(registry.insert_new(|| named(3, 77)).is_none());
+}
+
+#[test]
+fn pages_have_all_sessions_once_in_the_order_of_their_public_ids() {
+    let registry = Registry::new();
+    // Everywhere in the range of ids, with the first, the last, and what lies beyond it.
+    let mut ids: Vec<u64> = (0..1_000_u64)
+        .map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PUBLIC_ID_BITS))
+        .collect();
+    ids.extend([1, (1 << PUBLIC_ID_BITS) - 1, 1 << 60, u64::MAX]);
+    ids.retain(|&id| id != 0);
+    for (number, &id) in (1..).zip(&ids) {
+        assert!(registry.insert(named(number, id)));
+    }
+    registry.remove(SessionId::from_bits(1));
+    ids.remove(0);
+    ids.sort_unstable();
+    for limit in [1, 7, 64, 5_000] {
+        let (mut listed, mut after) = (Vec::new(), 0);
+        loop {
+            let page = registry.page(after, limit);
+            assert!(page.len() <= limit);
+            let Some(last) = page.last() else { break };
+            after = last.public_id;
+            listed.extend(page.iter().map(|session| session.public_id));
+        }
+        assert_eq!(listed, ids, "{limit} at a time");
+    }
+    assert!(registry.page(0, 0).is_empty());
+}

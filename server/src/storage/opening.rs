@@ -80,6 +80,11 @@ impl Opening {
         self.recovered.leases.keys() as u64
     }
 
+    /// How many sessions there are to put back, at most.
+    pub(crate) fn sessions(&self) -> u32 {
+        u32::try_from(self.recovered.sessions.len()).unwrap_or(u32::MAX - 1)
+    }
+
     /// Whether fences may be issued from the start.
     pub(crate) fn ceiling(&self) -> Fence {
         if self.grace.is_zero() {

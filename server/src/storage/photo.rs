@@ -126,13 +126,16 @@ fn add_leases(
     if part == Part::Long && storage.long.count() == 0 {
         return Ok(());
     }
-    let now = shared.clock.now();
-    let now_unix_ms = storage.unix_ms(now);
     let mut sheet = Sheet::default();
     let mut from = Some(Cursor::default());
     while let Some(cursor) = from {
         // Taken down first and written afterwards: nobody's eviction is to wait for the disk.
-        from = engine.holds(cursor, CELLS_PER_LOOK, now, |held| sheet.take_down(held));
+        from = engine.holds(
+            cursor,
+            CELLS_PER_LOOK,
+            || shared.clock.now(),
+            |held| sheet.take_down(held),
+        );
         for noted in sheet.notes.drain(..) {
             let key = &sheet.bytes[noted.key];
             let is_long = storage.long.contains(key, noted.fence.get());
@@ -151,7 +154,7 @@ fn add_leases(
                 is_session_bound: noted.is_session_bound,
                 count: noted.count,
                 until_unix_ms: storage.unix_ms(noted.until),
-                granted_unix_ms: now_unix_ms.saturating_sub(noted.held_ms),
+                granted_unix_ms: storage.unix_ms(noted.seen).saturating_sub(noted.held_ms),
                 note: &sheet.bytes[noted.note],
             };
             snapshot.add(&match is_long {
@@ -180,6 +183,7 @@ struct Noted {
     is_session_bound: bool,
     until: Tick,
     held_ms: u64,
+    seen: Tick,
     count: u32,
 }
 
@@ -196,6 +200,7 @@ impl Sheet {
             is_session_bound: held.is_session_bound,
             until: held.until,
             held_ms: held.held_ms,
+            seen: held.seen,
             count: held.count,
         });
     }

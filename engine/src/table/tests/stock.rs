@@ -90,7 +90,8 @@ fn a_spare_index_that_has_become_too_small_is_not_used() {
 
 /// A mover that is held up twice: after it has measured how large the new index must be, and again
 /// after it has published it. The test plays the mover, so the order is certain. Once the new index
-/// was too small for what came meanwhile: the next step of the move panicked under the growth mutex.
+/// was too small for what came meanwhile: the next step of the move panicked under the growth
+/// mutex.
 #[test]
 fn a_mover_held_up_twice_finds_room_in_the_new_index() {
     let mut bench = Bench::new(1 << 20, 0);

@@ -7,7 +7,7 @@ use crate::redis::glob;
 use crate::redis::name::{self, Name};
 use crate::redis::plan::{Names, Naming, Target};
 use crate::redis::refusal::Refusal;
-use engine::{Cursor, Fence, KeyState, Page};
+use engine::{Cursor, Fence, Key, KeyState, Page};
 use protocol::resp::{Writer, parse_integer};
 use std::ops::RangeInclusive;
 
@@ -42,7 +42,7 @@ pub(super) fn for_each_lock(
         let page = engine.list(&prefix, cursor, STEP, call.section.now);
         next = page.next;
         for (found, state) in &page.keys {
-            if name::split(found).0 == db && !state.holders.is_empty() {
+            if name::split(found).0 == db && state.holder_count > 0 {
                 visit(found, state);
             }
         }
@@ -121,6 +121,14 @@ pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> R
     let mut found: Vec<(Box<[u8]>, Vec<Fence>)> = Vec::new();
     for db in dbs {
         for_each_lock(call, db, |key, state| {
+            let mut all = None;
+            if state.holder_count as usize > state.holders.len() {
+                let engine = &call.section.core().shared.engine;
+                all = Key::new(key)
+                    .ok()
+                    .and_then(|key| engine.query_up_to(key, usize::MAX, call.section.now));
+            }
+            let state = all.as_ref().unwrap_or(state);
             let holders = state.holders.iter().filter(|holder| holder.owner == ours);
             let fences: Vec<Fence> = holders.map(|holder| holder.fence).collect();
             if !fences.is_empty() {

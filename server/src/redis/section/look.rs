@@ -87,9 +87,10 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// All that the engine knows of a key.
+    /// All that the engine knows of a key, with all its holders.
     pub(crate) fn state(&self, name: &Name<'_>) -> Option<KeyState> {
-        self.core.shared.engine.query(name.key(), self.now)
+        let engine = &self.core.shared.engine;
+        engine.query_up_to(name.key(), usize::MAX, self.now)
     }
 
     pub(crate) fn exists(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {

@@ -63,10 +63,7 @@ impl Section<'_> {
             Some(unix_ms) => {
                 if far_ends.is_sweep_due() {
                     far_ends.sweep(|name, fence| {
-                        let state = Key::new(name).ok().and_then(|key| engine.query(key, now));
-                        state.is_some_and(|state| {
-                            state.holders.iter().any(|holder| holder.fence == fence)
-                        })
+                        Key::new(name).is_ok_and(|key| engine.holder(key, fence, now).is_some())
                     });
                 }
                 far_ends.set(name.bytes(), fence, unix_ms);
