@@ -273,6 +273,22 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds what was checked in another run.
+    pub fn add(&mut self, other: &Summary) {
+        self.kills += other.kills;
+        self.kills_at_start += other.kills_at_start;
+        self.stops += other.stops;
+        self.lives_with_grants += other.lives_with_grants;
+        self.grants += other.grants;
+        self.keys += other.keys;
+        self.claims += other.claims;
+        self.leases_over_a_kill += other.leases_over_a_kill;
+        self.leases_survived += other.leases_survived;
+        self.releases += other.releases;
+        self.probes_refused += other.probes_refused;
+        self.sightings += other.sightings;
+    }
+
     /// Refuses a run in which nothing was at stake. Its promises may all have been kept, but nobody knows.
     pub fn demand(&self, mode: Mode) -> Result<(), String> {
         let mut demands = vec![

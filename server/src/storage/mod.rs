@@ -40,7 +40,6 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;
@@ -194,8 +193,7 @@ pub(crate) fn give_up(error: &WalError) -> ! {
 }
 
 pub(crate) fn unix_now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
+    crate::wall_clock::now_unix_ms()
 }
 
 fn wall_offset_ms(clock: Clock) -> i64 {

@@ -11,6 +11,7 @@ mod limits;
 mod locks;
 mod metrics;
 mod noise;
+mod order;
 mod random;
 mod redis;
 mod repeats;
