@@ -65,6 +65,8 @@ pub struct Outcome {
     pub history: History,
     /// What failed, and how often. Much of it has to, while the server is down.
     pub failures: BTreeMap<String, u64>,
+    /// What befell server and clients besides kills, and how often.
+    pub troubles: BTreeMap<&'static str, u64>,
 }
 
 /// How a life ends.
@@ -146,9 +148,11 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
         site,
         recorder: &recorder,
         clients: runtime.handle().clone(),
+        troubles: BTreeMap::new(),
         random,
     };
     let ended = killer.kill_often(first, plan.kills, progress);
+    let troubles = std::mem::take(&mut killer.troubles);
     shared.stop.store(true, Ordering::Relaxed);
     // The last server stays until all are done, so that everything gets its answer.
     let wound_up = runtime.block_on(crowd.disperse());
@@ -165,6 +169,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     Ok(Outcome {
         history: recorder.history(),
         failures,
+        troubles,
     })
 }
 
@@ -174,6 +179,7 @@ struct Killer<'a> {
     recorder: &'a Recorder,
     /// Where the clients run.
     clients: tokio::runtime::Handle,
+    troubles: BTreeMap<&'static str, u64>,
     random: fastrand::Rng,
 }
 
@@ -244,7 +250,11 @@ impl Killer<'_> {
     fn start(&mut self) -> Result<Alive, String> {
         if self.plan.has(Trouble::Modes) {
             let is_lease = self.random.bool();
+            let before = self.site.mode;
             self.site.mode = if is_lease { Mode::Lease } else { Mode::Fence };
+            if self.site.mode != before {
+                self.note("lives in another mode than the one before");
+            }
         }
         Alive::start(&self.site, self.recorder)
     }
@@ -260,15 +270,17 @@ impl Killer<'_> {
             for _ in 0..CLIENT_THREADS {
                 self.clients.spawn(async move { std::thread::sleep(pause) });
             }
+            self.note("pauses of the clients");
             return Ok(());
         }
         alive.server.pause()?;
         std::thread::sleep(pause);
-        let dies_like_this = end == LifeEnd::Killed && self.random.bool();
-        match dies_like_this {
-            true => Ok(()),
-            false => alive.server.go_on(),
+        if end == LifeEnd::Killed && self.random.bool() {
+            self.note("pauses of the server, killed in the end");
+            return Ok(());
         }
+        self.note("pauses of the server");
+        alive.server.go_on()
     }
 
     /// Now and then somebody sets the clock of the machine on which the server runs.
@@ -283,8 +295,13 @@ impl Killer<'_> {
             -step_ms
         };
         alive.server.set_clock(self.site.clock_ahead_ms)?;
+        self.note("steps of the clock while the server ran");
         std::thread::sleep(STEP_NOTICED);
         Ok(())
+    }
+
+    fn note(&mut self, trouble: &'static str) {
+        *self.troubles.entry(trouble).or_default() += 1;
     }
 
     fn pick_step(&mut self) -> i64 {
@@ -296,12 +313,15 @@ impl Killer<'_> {
         if self.plan.has(Trouble::Clocks) && self.random.u8(..8) == 0 {
             // Not forward: that cannot be told from time that has passed.
             self.site.clock_ahead_ms -= self.pick_step();
+            self.note("steps of the clock while no server ran");
         }
-        if self.plan.has(Trouble::Repairs) && end == LifeEnd::Killed && self.random.u8(..10) == 0 {
+        if self.plan.has(Trouble::Repairs) && end == LifeEnd::Killed && self.random.u8(..6) == 0 {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH);
             let unix_ms = unix.unwrap_or_default().as_millis() as u64;
             let now_unix_ms = unix_ms.saturating_add_signed(self.site.clock_ahead_ms);
-            damage_and_repair(&self.site.data_dir, now_unix_ms)?;
+            if damage_and_repair(&self.site.data_dir, now_unix_ms)? {
+                self.note("repairs of a damaged log");
+            }
         }
         let pause = match self.random.u8(..10) {
             0 => self.random.u64(300..1_200),

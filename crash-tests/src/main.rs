@@ -131,6 +131,7 @@ fn run(cli: &Cli) -> Result<(), String> {
     });
     let mut summary = Summary::default();
     let mut failures: BTreeMap<String, u64> = BTreeMap::new();
+    let mut troubles: BTreeMap<&str, u64> = BTreeMap::new();
     let mut broken = 0;
     for outcome in outcomes {
         let outcome = outcome?;
@@ -139,13 +140,20 @@ fn run(cli: &Cli) -> Result<(), String> {
         for (what, count) in outcome.failures {
             *failures.entry(what).or_default() += count;
         }
+        for (what, count) in outcome.troubles {
+            *troubles.entry(what).or_default() += count;
+        }
         for violation in violations.iter().take(STORIES_MAX.saturating_sub(broken)) {
             println!("\nVIOLATION {}", story::tell(&outcome.history, violation));
         }
         broken += violations.len();
     }
     println!("\n{summary}");
-    println!("what clients met, besides:");
+    println!("what befell them, besides:");
+    for (what, count) in &troubles {
+        println!("  {what:40} {count:>9}");
+    }
+    println!("what clients met:");
     for (what, count) in &failures {
         println!("  {what:40} {count:>9}");
     }

@@ -12,6 +12,10 @@ use std::time::Duration;
 
 /// Few enough that clients meet all the time.
 const KEY_COUNT: usize = 3;
+/// What the names of all keys begin with.
+pub(crate) const KEYS: &str = "redis/";
+/// And of those that are deleted at once.
+pub(crate) const DELETED_KEYS: &str = "redis/deleted/";
 const TTL_MS: std::ops::Range<u64> = 200..1_500;
 const WAIT_MS_MAX: u64 = 300;
 /// No answer within this: connect again.
@@ -81,7 +85,7 @@ impl RedisWorker {
         other: &mut Connection,
         recorder: &Recorder,
     ) -> Result<(), Broken> {
-        let key: Arc<str> = format!("redis/{}", self.random.usize(..KEY_COUNT)).into();
+        let key: Arc<str> = format!("{KEYS}{}", self.random.usize(..KEY_COUNT)).into();
         let taken = match self.random.u8(..10) {
             0 => return look(one, recorder, &key).map(|_| ()),
             1..3 => return self.delete_what_is_just_taken(one, other, recorder),
@@ -238,7 +242,7 @@ impl RedisWorker {
         other: &mut Connection,
         recorder: &Recorder,
     ) -> Result<(), Broken> {
-        let key: Arc<str> = format!("redis/deleted/{}", self.name).into();
+        let key: Arc<str> = format!("{DELETED_KEYS}{}", self.name).into();
         if look(other, recorder, &key)? {
             // Left over from a life whose answer got lost.
             other.ask(&["DEL", &key])?;
