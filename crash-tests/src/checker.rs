@@ -47,6 +47,7 @@
 //! [`Summary::demand`] rejects those in which nothing was at stake.
 
 use crate::history::{End, Grant, History, LifeEnd, Time};
+use crate::redis;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -258,6 +259,10 @@ pub struct Summary {
     pub grants: usize,
     /// Keys that they were of.
     pub keys: usize,
+    /// Of these, on the Redis port.
+    pub redis_grants: usize,
+    /// Locks of that port that were deleted while the server was busy with the request that took them.
+    pub deletions: usize,
     /// Grants that claimed some time.
     pub claims: usize,
     /// Grants that were promised for longer than the server lived that gave them, and not given back before.
@@ -273,10 +278,29 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds what was checked in another run.
+    pub fn add(&mut self, other: &Summary) {
+        self.kills += other.kills;
+        self.kills_at_start += other.kills_at_start;
+        self.stops += other.stops;
+        self.lives_with_grants += other.lives_with_grants;
+        self.grants += other.grants;
+        self.keys += other.keys;
+        self.redis_grants += other.redis_grants;
+        self.deletions += other.deletions;
+        self.claims += other.claims;
+        self.leases_over_a_kill += other.leases_over_a_kill;
+        self.leases_survived += other.leases_survived;
+        self.releases += other.releases;
+        self.probes_refused += other.probes_refused;
+        self.sightings += other.sightings;
+    }
+
     /// Refuses a run in which nothing was at stake. Its promises may all have been kept, but nobody knows.
     pub fn demand(&self, mode: Mode) -> Result<(), String> {
         let mut demands = vec![
             ("grants", self.grants),
+            ("grants on the Redis port", self.redis_grants),
             ("kills", self.kills),
             ("claims", self.claims),
             ("lives with grants", self.lives_with_grants),
@@ -303,6 +327,8 @@ impl fmt::Display for Summary {
             ("lives with grants", self.lives_with_grants),
             ("keys", self.keys),
             ("grants", self.grants),
+            ("  on the Redis port", self.redis_grants),
+            ("    deleted at once", self.deletions),
             ("  that claimed time", self.claims),
             ("  promised over a kill", self.leases_over_a_kill),
             ("  known to a later life", self.leases_survived),
@@ -544,12 +570,21 @@ impl Checker<'_> {
             let within = |grant: &Grant| ready <= grant.begun && grant.answered <= life.ended;
             grants.iter().any(within)
         };
+        let count = |is_one: &dyn Fn(&Grant) -> bool| {
+            let ones = grants.iter().filter(|grant| is_one(grant));
+            ones.count()
+        };
         let mut summary = Summary {
             kills: kills().count(),
             kills_at_start: kills().filter(|life| life.ready.is_none()).count(),
             stops: lives.len() - kills().count(),
             lives_with_grants: lives.iter().filter(begun_and_answered).count(),
             grants: grants.len(),
+            redis_grants: count(&|grant| grant.key.starts_with(redis::KEYS)),
+            deletions: count(&|grant| {
+                let is_deleted = matches!(grant.end, End::Released { .. });
+                grant.key.starts_with(redis::DELETED_KEYS) && is_deleted
+            }),
             keys,
             releases: released.len(),
             sightings: sightings.len(),

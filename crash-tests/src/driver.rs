@@ -4,13 +4,15 @@ use crate::checker::Mode;
 use crate::history::{History, Life, LifeEnd, Recorder, Time};
 use crate::prober;
 use crate::process::{Program, Server, Site, free_address};
+use crate::redis::RedisWorker;
+use crate::trouble::{PAUSE_MS, STEP_NOTICED, STEPS_MS, Trouble, damage_and_repair};
 use crate::worker::{Shared, Worker};
 use fencepost::Client;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Few enough that their clients meet all the time.
 const KEY_COUNT: usize = 6;
@@ -19,6 +21,9 @@ const CLIENT_COUNT: usize = 6;
 /// Of these, the last.
 const HECTIC_CLIENT_COUNT: usize = 2;
 const TASKS_PER_CLIENT: usize = 2;
+/// On which all of these run.
+const CLIENT_THREADS: usize = 2;
+const REDIS_CLIENT_COUNT: usize = 4;
 
 /// A server that grants nothing for this long, though all leases are shorter, never will.
 const STUCK: Duration = Duration::from_secs(60);
@@ -35,8 +40,22 @@ pub struct Plan {
     pub mode: Mode,
     /// How often it is killed.
     pub kills: usize,
+    /// What else befalls it. Kinds that do not apply to its mode are left out.
+    pub troubles: Vec<Trouble>,
     /// All moments and choices come from this. The system adds its own, so a seed does not repeat a run; it repeats its shape.
     pub seed: u64,
+}
+
+impl Plan {
+    fn has(&self, trouble: Trouble) -> bool {
+        trouble.applies_to(self.mode) && self.troubles.contains(&trouble)
+    }
+
+    /// Whether every life knows all that was acknowledged in the one before.
+    fn knows_all(&self) -> bool {
+        let forgets = |trouble: &Trouble| trouble.forgets() && self.has(*trouble);
+        self.mode == Mode::Lease && !self.troubles.iter().any(forgets)
+    }
 }
 
 /// What came of a run.
@@ -46,6 +65,8 @@ pub struct Outcome {
     pub history: History,
     /// What failed, and how often. Much of it has to, while the server is down.
     pub failures: BTreeMap<String, u64>,
+    /// What befell server and clients besides kills, and how often.
+    pub troubles: BTreeMap<&'static str, u64>,
 }
 
 /// How a life ends.
@@ -59,6 +80,8 @@ enum Fate {
     InFullRun(Duration),
     /// Stopped in good order, after the same.
     Stopped(Duration),
+    /// Stopped in good order so long after it was ready: in its grace period, if it has one.
+    StoppedSoon(Duration),
 }
 
 impl Fate {
@@ -69,6 +92,7 @@ impl Fate {
             0..2 => Fate::AtStart(at_start),
             2..6 => Fate::Soon(soon),
             6 => Fate::Stopped(later),
+            7 => Fate::StoppedSoon(soon),
             _ => Fate::InFullRun(later),
         }
     }
@@ -79,7 +103,7 @@ impl Fate {
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Outcome, String> {
     let system = |error: std::io::Error| format!("the system refused: {error}");
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(CLIENT_THREADS)
         .enable_all()
         .build()
         .map_err(system)?;
@@ -90,6 +114,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
         mode: plan.mode,
         data_dir: home.path().join("data"),
         address: free_address(&mut random)?,
+        redis_address: free_address(&mut random)?,
+        clock_ahead_ms: 0,
     };
     let recorder = Arc::new(Recorder::default());
     let shared = Arc::new(Shared {
@@ -103,20 +129,38 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     let prober = {
         let shared = shared.clone();
         let address = site.address.parse().expect("it was made of digits");
-        let mode = plan.mode;
-        std::thread::spawn(move || prober::run(&shared, address, mode))
+        let releases_survive = plan.knows_all();
+        std::thread::spawn(move || prober::run(&shared, address, releases_survive))
     };
+    let redis = (0..REDIS_CLIENT_COUNT).map(|number| {
+        let worker = RedisWorker {
+            address: site.redis_address.parse().expect("it was made of digits"),
+            name: format!("redis-{number}").into(),
+            leases_survive: plan.knows_all(),
+            random: random.fork(),
+        };
+        let shared = shared.clone();
+        std::thread::spawn(move || worker.run(&shared))
+    });
+    let redis: Vec<_> = redis.collect();
     let mut killer = Killer {
-        site: &site,
+        plan,
+        site,
         recorder: &recorder,
+        clients: runtime.handle().clone(),
+        troubles: BTreeMap::new(),
         random,
     };
     let ended = killer.kill_often(first, plan.kills, progress);
+    let troubles = std::mem::take(&mut killer.troubles);
     shared.stop.store(true, Ordering::Relaxed);
     // The last server stays until all are done, so that everything gets its answer.
     let wound_up = runtime.block_on(crowd.disperse());
     if prober.join().is_err() {
         return Err("the prober panicked".to_owned());
+    }
+    if redis.into_iter().any(|client| client.join().is_err()) {
+        return Err("a client of the Redis port panicked".to_owned());
     }
     let last = ended?;
     wound_up?;
@@ -125,12 +169,17 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     Ok(Outcome {
         history: recorder.history(),
         failures,
+        troubles,
     })
 }
 
 struct Killer<'a> {
-    site: &'a Site,
+    plan: &'a Plan,
+    site: Site,
     recorder: &'a Recorder,
+    /// Where the clients run.
+    clients: tokio::runtime::Handle,
+    troubles: BTreeMap<&'static str, u64>,
     random: fastrand::Rng,
 }
 
@@ -153,27 +202,31 @@ impl Killer<'_> {
                     self.kill_at_start(pause)?;
                     done += 1;
                     progress(done, self.recorder);
-                    alive = Alive::start(self.site, self.recorder)?;
+                    alive = self.start()?;
                     continue;
                 }
                 Fate::Soon(pause) => (pause, LifeEnd::Killed),
+                Fate::StoppedSoon(pause) => (pause, LifeEnd::Stopped),
                 Fate::InFullRun(pause) => {
                     alive.wait_for_grant(self.recorder)?;
+                    self.set_clock(&mut alive)?;
                     (pause, LifeEnd::Killed)
                 }
                 Fate::Stopped(pause) => {
                     alive.wait_for_grant(self.recorder)?;
+                    self.set_clock(&mut alive)?;
                     (pause, LifeEnd::Stopped)
                 }
             };
+            self.stop_for_a_while(&mut alive, end)?;
             std::thread::sleep(pause);
             alive.end(self.recorder, end)?;
             if end == LifeEnd::Killed {
                 done += 1;
                 progress(done, self.recorder);
             }
-            self.stay_down();
-            alive = Alive::start(self.site, self.recorder)?;
+            self.stay_down(end)?;
+            alive = self.start()?;
         }
         alive.wait_for_grant(self.recorder)?;
         Ok(alive)
@@ -194,13 +247,88 @@ impl Killer<'_> {
         alive.end(self.recorder, LifeEnd::Killed)
     }
 
+    fn start(&mut self) -> Result<Alive, String> {
+        if self.plan.has(Trouble::Modes) {
+            let is_lease = self.random.bool();
+            let before = self.site.mode;
+            self.site.mode = if is_lease { Mode::Lease } else { Mode::Fence };
+            if self.site.mode != before {
+                self.note("lives in another mode than the one before");
+            }
+        }
+        Alive::start(&self.site, self.recorder)
+    }
+
+    /// Now and then the server or its clients stand still for a while.
+    fn stop_for_a_while(&mut self, alive: &mut Alive, end: LifeEnd) -> Result<(), String> {
+        if !self.plan.has(Trouble::Pauses) || self.random.u8(..4) > 0 {
+            return Ok(());
+        }
+        let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
+        if self.random.bool() {
+            // What stops the threads of a process stops its tasks and its timers, and so does this.
+            for _ in 0..CLIENT_THREADS {
+                self.clients.spawn(async move { std::thread::sleep(pause) });
+            }
+            self.note("pauses of the clients");
+            return Ok(());
+        }
+        alive.server.pause()?;
+        std::thread::sleep(pause);
+        if end == LifeEnd::Killed && self.random.bool() {
+            self.note("pauses of the server, killed in the end");
+            return Ok(());
+        }
+        self.note("pauses of the server");
+        alive.server.go_on()
+    }
+
+    /// Now and then somebody sets the clock of the machine on which the server runs.
+    fn set_clock(&mut self, alive: &mut Alive) -> Result<(), String> {
+        if !self.plan.has(Trouble::Clocks) || self.random.u8(..4) > 0 {
+            return Ok(());
+        }
+        let step_ms = self.pick_step();
+        self.site.clock_ahead_ms += if self.random.bool() {
+            step_ms
+        } else {
+            -step_ms
+        };
+        alive.server.set_clock(self.site.clock_ahead_ms)?;
+        self.note("steps of the clock while the server ran");
+        std::thread::sleep(STEP_NOTICED);
+        Ok(())
+    }
+
+    fn note(&mut self, trouble: &'static str) {
+        *self.troubles.entry(trouble).or_default() += 1;
+    }
+
+    fn pick_step(&mut self) -> i64 {
+        STEPS_MS[self.random.usize(..STEPS_MS.len())]
+    }
+
     /// Most often the next server is there at once. Now and then it takes so long that leases end meanwhile.
-    fn stay_down(&mut self) {
+    fn stay_down(&mut self, end: LifeEnd) -> Result<(), String> {
+        if self.plan.has(Trouble::Clocks) && self.random.u8(..8) == 0 {
+            // Not forward: that cannot be told from time that has passed.
+            self.site.clock_ahead_ms -= self.pick_step();
+            self.note("steps of the clock while no server ran");
+        }
+        if self.plan.has(Trouble::Repairs) && end == LifeEnd::Killed && self.random.u8(..6) == 0 {
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+            let unix_ms = unix.unwrap_or_default().as_millis() as u64;
+            let now_unix_ms = unix_ms.saturating_add_signed(self.site.clock_ahead_ms);
+            if damage_and_repair(&self.site.data_dir, now_unix_ms)? {
+                self.note("repairs of a damaged log");
+            }
+        }
         let pause = match self.random.u8(..10) {
             0 => self.random.u64(300..1_200),
             _ => self.random.u64(..50),
         };
         std::thread::sleep(Duration::from_millis(pause));
+        Ok(())
     }
 }
 

@@ -186,6 +186,11 @@ impl Recorder {
         }
     }
 
+    /// A lease was set to end then, and whatever was promised before counts no more.
+    pub fn promised_anew(&self, grant: GrantIndex, until: Time) {
+        self.history.lock().grants[grant.0].promises = vec![until];
+    }
+
     /// A lock is not held any more.
     pub fn ended(&self, grant: GrantIndex, end: End) {
         self.history.lock().grants[grant.0].end = end;

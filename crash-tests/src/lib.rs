@@ -2,11 +2,12 @@
 //!
 //! A run starts a server as a child process on a data directory of its own, lets several clients acquire, renew, release and
 //! lose locks on a few keys, kills the server with SIGKILL at random moments, also while it starts, and starts it again on the same
-//! directory and port. Everything the clients were told is recorded with the time at which they asked and the time at which
+//! directory and port. Meanwhile it may stop the server and its clients for a while, set the server's clock, start it in another
+//! mode, and damage and repair its log. Everything the clients were told is recorded with the time at which they asked and the time at which
 //! they had the answer. Afterwards the checker looks for anything that a correct server cannot have said.
 //!
 //! ```sh
-//! cargo run --release -p crash-tests -- --kills 1000 --durability lease
+//! cargo run --release -p crash-tests -- --kills 1000 --parallel 8 --durability lease
 //! ```
 //!
 //! What this does not show: SIGKILL ends a process but not the system, so what was written and not synced survives. Lost and
@@ -22,6 +23,8 @@
 //! | `driver.rs`  | one run: the lives of the server, and when they end                                                  |
 //! | `worker.rs`  | what a client does all day                                                                           |
 //! | `prober.rs`  | a client that speaks the wire by hand, and tries to use again what it has given back                 |
+//! | `redis.rs`   | clients of the Redis port                                                                            |
+//! | `trouble.rs` | what else befalls server and clients: pauses, clocks, other modes, damage and repair                 |
 //! | `disk.rs`    | a disk that fails at a given moment, for `tests/disk.rs`                                             |
 //! | `panics.rs`  | a server that panics at a given moment, for `tests/panic.rs`                                         |
 //! | `process.rs` | the server as a child process                                                                        |
@@ -35,7 +38,9 @@ pub mod history;
 pub mod panics;
 mod prober;
 mod process;
+mod redis;
 pub mod story;
+pub mod trouble;
 mod worker;
 
 pub use process::{Program, serve};

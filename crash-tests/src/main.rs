@@ -1,9 +1,11 @@
 //! Kills the server as often as it is told to, and says whether all promises were kept.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use crash_tests::checker::{self, Mode};
-use crash_tests::driver::{self, Plan};
+use crash_tests::checker::{self, Mode, Summary};
+use crash_tests::driver::{self, Outcome, Plan};
+use crash_tests::trouble::Trouble;
 use crash_tests::{Program, serve, story};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -13,9 +15,15 @@ const STORIES_MAX: usize = 10;
 
 /// Kill the server under its clients, again and again, and check what they saw
 #[derive(Parser)]
-#[command(
-    after_help = "Exit codes: 0 all promises were kept, 1 one was not, or nothing was shown."
-)]
+#[command(after_help = "\
+Clients of both ports take, renew, release and lose locks; their history is checked afterwards.
+
+A thousand kills in a mode, in some minutes:
+  crash-tests --durability lease --kills 1000 --parallel 8
+The same with lives in fence and lease in turn, and a log that is damaged and repaired:
+  crash-tests --durability lease --kills 1000 --parallel 8 --trouble pauses,clocks,modes,repairs
+
+Exit codes: 0 all promises were kept, 1 one was not, or nothing was shown.")]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -25,6 +33,22 @@ struct Cli {
     /// How the server is run
     #[arg(long, value_enum, default_value_t = Durability::Lease)]
     durability: Durability,
+    /// What else befalls server and clients. Kinds that a mode promises nothing about are left out
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "KINDS",
+        default_values_t = [Trouble::Pauses, Trouble::Clocks]
+    )]
+    trouble: Vec<Trouble>,
+    /// Only kills, and now and then a stop in good order
+    #[arg(long, conflicts_with = "trouble")]
+    no_trouble: bool,
+    /// How many servers live and die at the same time, each with its own clients, and share the kills among them. Most of
+    /// the time they wait for leases to end, so that eight need no more than two processors
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    parallel: u32,
     /// Moments and choices come from this; without it, another one each time
     #[arg(long)]
     seed: Option<u64>,
@@ -71,6 +95,7 @@ fn run(cli: &Cli) -> Result<(), String> {
         },
         None => Program::own(std::env::current_exe().map_err(|error| error.to_string())?),
     };
+    let parallel = (cli.parallel as usize).min(cli.kills as usize);
     let plan = Plan {
         program,
         mode: match cli.durability {
@@ -79,36 +104,78 @@ fn run(cli: &Cli) -> Result<(), String> {
             Durability::FenceWithoutGrace => Mode::FenceWithoutGrace,
             Durability::Lease => Mode::Lease,
         },
-        kills: cli.kills as usize,
+        kills: (cli.kills as usize).div_ceil(parallel),
+        troubles: match cli.no_trouble {
+            true => Vec::new(),
+            false => cli.trouble.clone(),
+        },
         seed: cli.seed.unwrap_or_else(|| fastrand::u64(..)),
     };
-    println!("{:?}, {} kills, seed {}", plan.mode, plan.kills, plan.seed);
+    let Plan { mode, kills, .. } = plan;
+    println!(
+        "{mode:?}, {parallel} times {kills} kills, {:?}, seed {}",
+        plan.troubles, plan.seed
+    );
     let start = Instant::now();
-    let outcome = driver::run(&plan, &mut |kills, recorder| {
+    let plans = (0..parallel as u64).map(|number| Plan {
+        seed: plan.seed.wrapping_add(number),
+        ..plan.clone()
+    });
+    let outcomes: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
+        let runs = plans.map(|plan| scope.spawn(move || run_one(&plan, start)));
+        let runs: Vec<_> = runs.collect();
+        let joined = runs.into_iter().map(|run| run.join());
+        joined
+            .map(|outcome| outcome.unwrap_or_else(|_| Err("a run panicked".to_owned())))
+            .collect()
+    });
+    let mut summary = Summary::default();
+    let mut failures: BTreeMap<String, u64> = BTreeMap::new();
+    let mut troubles: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut broken = 0;
+    for outcome in outcomes {
+        let outcome = outcome?;
+        let (checked, violations) = checker::check(&outcome.history, mode);
+        summary.add(&checked);
+        for (what, count) in outcome.failures {
+            *failures.entry(what).or_default() += count;
+        }
+        for (what, count) in outcome.troubles {
+            *troubles.entry(what).or_default() += count;
+        }
+        for violation in violations.iter().take(STORIES_MAX.saturating_sub(broken)) {
+            println!("\nVIOLATION {}", story::tell(&outcome.history, violation));
+        }
+        broken += violations.len();
+    }
+    println!("\n{summary}");
+    println!("what befell them, besides:");
+    for (what, count) in &troubles {
+        println!("  {what:40} {count:>9}");
+    }
+    println!("what clients met:");
+    for (what, count) in &failures {
+        println!("  {what:40} {count:>9}");
+    }
+    if broken > 0 {
+        return Err(format!(
+            "\n{broken} promises were broken; seed {}",
+            plan.seed
+        ));
+    }
+    summary.demand(mode)?;
+    let seconds = start.elapsed().as_secs();
+    println!("\nall promises were kept, in {seconds} s");
+    Ok(())
+}
+
+fn run_one(plan: &Plan, start: Instant) -> Result<Outcome, String> {
+    driver::run(plan, &mut |kills, recorder| {
         // A line for every tenth of the way, and every ten kills at least.
         if kills % (plan.kills / 10).clamp(1, 10) == 0 {
             let grants = recorder.grant_count();
             let seconds = start.elapsed().as_secs();
             println!("{seconds:>6} s {kills:>6} kills {grants:>9} grants");
         }
-    })?;
-    let (summary, violations) = checker::check(&outcome.history, plan.mode);
-    println!("\n{summary}");
-    println!("what clients met, besides:");
-    for (what, count) in &outcome.failures {
-        println!("  {what:40} {count:>9}");
-    }
-    for violation in violations.iter().take(STORIES_MAX) {
-        println!("\nVIOLATION {}", story::tell(&outcome.history, violation));
-    }
-    if !violations.is_empty() {
-        let count = violations.len();
-        return Err(format!(
-            "\n{count} promises were broken; seed {}",
-            plan.seed
-        ));
-    }
-    summary.demand(plan.mode)?;
-    println!("\nall promises were kept");
-    Ok(())
+    })
 }

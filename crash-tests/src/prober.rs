@@ -1,7 +1,6 @@
 //! A client that speaks the wire by hand and does what no good client does: after each kill it comes back to its session and
 //! tries to use the locks again that it had given back in an earlier life.
 
-use crate::checker::Mode;
 use crate::history::{End, Grant, Probe, Recorder};
 use crate::worker::Shared;
 use bytes::{Buf, BytesMut};
@@ -30,10 +29,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 struct Broken;
 
 /// Runs until the run stops.
-pub(crate) fn run(shared: &Shared, address: SocketAddr, mode: Mode) {
+pub(crate) fn run(shared: &Shared, address: SocketAddr, releases_survive: bool) {
     let mut prober = Prober {
         recorder: shared.recorder.clone(),
-        mode,
+        releases_survive,
         session: None,
         next_id: 1,
         released: VecDeque::new(),
@@ -52,7 +51,8 @@ pub(crate) fn run(shared: &Shared, address: SocketAddr, mode: Mode) {
 
 struct Prober {
     recorder: Arc<Recorder>,
-    mode: Mode,
+    /// Every server knows what was given back to the one before.
+    releases_survive: bool,
     session: Option<SessionKey>,
     /// Rises over all connections of the session.
     next_id: u64,
@@ -124,8 +124,9 @@ impl Prober {
             lease,
         };
         let is_decided = self.try_again(connection, "a renewal", key, fence, &renew)?;
-        // A server that writes down fences only cannot know what was given back, and has to believe who claims it.
-        if self.mode == Mode::Lease {
+        // A server that writes down fences only, or whose log was repaired, cannot know what was given back, and has to
+        // believe who claims it.
+        if self.releases_survive {
             let reclaim = Request::Reclaim(Reclaim {
                 key: wire(key),
                 fence,

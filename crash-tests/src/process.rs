@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use server::config::Sources;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -48,6 +48,9 @@ impl Program {
 /// How much log there is between two snapshots of the child process.
 const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 
+/// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard input sets it anew.
+const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
+
 /// So little that some kills hit a snapshot that is being written.
 const SNAPSHOT_LOG_BYTES: &str = "16384";
 
@@ -59,9 +62,15 @@ pub fn serve() -> ExitCode {
         config_file: None,
         environment: std::env::vars_os().collect(),
     };
-    // Standard input ends when whoever started us is gone, however that came about.
+    let clock_ahead = std::env::var(CLOCK_AHEAD).ok();
+    server::shift_wall_clock(clock_ahead.and_then(|ms| ms.parse().ok()).unwrap_or(0));
+    // Standard input ends when the process that started us is gone, however that came about.
     std::thread::spawn(|| {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if let Ok(ahead_ms) = line.parse() {
+                server::shift_wall_clock(ahead_ms);
+            }
+        }
         std::process::exit(0);
     });
     let loaded = match sources.load() {
@@ -107,6 +116,10 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     pub(crate) data_dir: PathBuf,
     pub(crate) address: String,
+    /// The Redis port.
+    pub(crate) redis_address: String,
+    /// How far the server's wall clock is ahead of ours.
+    pub(crate) clock_ahead_ms: i64,
 }
 
 impl Site {
@@ -121,6 +134,8 @@ impl Site {
         command
             .args(&self.program.arguments)
             .env("FENCEPOST_LISTEN", &self.address)
+            .env("FENCEPOST_REDIS_LISTEN", &self.redis_address)
+            .env(CLOCK_AHEAD, self.clock_ahead_ms.to_string())
             .env("FENCEPOST_HTTP", "off")
             .env("FENCEPOST_THREADS", "2")
             .env("FENCEPOST_LOG_FORMAT", "json")
@@ -248,6 +263,22 @@ impl Server {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
+    /// Stops all its threads, until [`Server::go_on`].
+    pub(crate) fn pause(&mut self) -> Result<(), String> {
+        self.signal(Signal::STOP)
+    }
+
+    pub(crate) fn go_on(&mut self) -> Result<(), String> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Sets its wall clock.
+    pub(crate) fn set_clock(&mut self, ahead_ms: i64) -> Result<(), String> {
+        let stdin = self.child.stdin.as_mut().expect("it was asked for");
+        let written = writeln!(stdin, "{ahead_ms}");
+        written.map_err(|error| format!("cannot set the server's clock: {error}"))
+    }
+
     /// Ends it with SIGKILL, and returns when it is gone.
     pub(crate) fn kill(mut self) -> Result<(), String> {
         self.end_by(Signal::KILL).map(|_| ())
@@ -262,15 +293,21 @@ impl Server {
     }
 
     fn end_by(&mut self, signal: Signal) -> Result<Option<i32>, String> {
+        self.signal(signal)?;
+        let status = self.child.wait();
+        let status = status.map_err(|error| format!("cannot wait for the server: {error}"))?;
+        Ok(status.code())
+    }
+}
+
+impl Server {
+    fn signal(&mut self, signal: Signal) -> Result<(), String> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(self.complain(&format!("ended by itself: {status}")));
         }
         // It has not been waited for, so the number is still its own.
         let sent = kill_process(Pid::from_child(&self.child), signal);
-        sent.map_err(|error| format!("cannot send a signal: {error}"))?;
-        let status = self.child.wait();
-        let status = status.map_err(|error| format!("cannot wait for the server: {error}"))?;
-        Ok(status.code())
+        sent.map_err(|error| format!("cannot send a signal: {error}"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crash_tests::checker::{self, Mode};
 use crash_tests::driver::{self, Outcome, Plan};
+use crash_tests::trouble::Trouble;
 use crash_tests::{Program, story};
 use std::sync::Mutex;
 
@@ -11,7 +12,7 @@ const RUNS_MAX: usize = 8;
 /// One run at a time: each has a server and a dozen tasks of its own, and the machine may be small.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn run(mode: Mode, kills: usize) -> Outcome {
+fn run(mode: Mode, kills: usize, troubles: &[Trouble]) -> Outcome {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let given = std::env::var("FENCEPOST_TEST_SEED");
     let seed = given.ok().and_then(|seed| seed.parse().ok());
@@ -19,6 +20,7 @@ fn run(mode: Mode, kills: usize) -> Outcome {
         program: Program::own(env!("CARGO_BIN_EXE_crash-tests")),
         mode,
         kills,
+        troubles: troubles.to_vec(),
         seed: seed.unwrap_or_else(|| fastrand::u64(..)),
     };
     println!("FENCEPOST_TEST_SEED={}", plan.seed);
@@ -26,8 +28,8 @@ fn run(mode: Mode, kills: usize) -> Outcome {
 }
 
 #[track_caller]
-fn promises_are_kept(mode: Mode, kills: usize) {
-    let outcome = run(mode, kills);
+fn promises_are_kept(mode: Mode, kills: usize, troubles: &[Trouble]) {
+    let outcome = run(mode, kills, troubles);
     let (summary, violations) = checker::check(&outcome.history, mode);
     println!("{summary}\n{:#?}", outcome.failures);
     for violation in &violations {
@@ -40,22 +42,22 @@ fn promises_are_kept(mode: Mode, kills: usize) {
 
 #[test]
 fn fences_rise_whatever_is_killed_even_without_a_log() {
-    promises_are_kept(Mode::None, 6);
+    promises_are_kept(Mode::None, 6, &[Trouble::Pauses]);
 }
 
 #[test]
 fn what_was_acknowledged_survives_every_kill() {
-    promises_are_kept(Mode::Lease, 16);
+    promises_are_kept(Mode::Lease, 16, &[Trouble::Pauses]);
 }
 
 #[test]
 fn holders_claim_what_they_have_after_every_kill() {
-    promises_are_kept(Mode::Fence, 8);
+    promises_are_kept(Mode::Fence, 8, &[Trouble::Pauses]);
 }
 
 #[test]
 fn fences_rise_over_every_kill_without_a_grace_period() {
-    promises_are_kept(Mode::FenceWithoutGrace, 6);
+    promises_are_kept(Mode::FenceWithoutGrace, 6, &[Trouble::Pauses]);
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn a_server_that_forgets_its_leases_is_found_out() {
     // It keeps nothing, and is held to what one that keeps everything promises. Whether a run happens to show it is a matter
     // of moments, so there are several.
     let is_found_out = (0..RUNS_MAX).any(|_| {
-        let outcome = run(Mode::None, 4);
+        let outcome = run(Mode::None, 4, &[]);
         let (_, violations) = checker::check(&outcome.history, Mode::Lease);
         !violations.is_empty()
     });

@@ -32,7 +32,7 @@
 //! | `notices.rs`        | log lines that a crowd of peers could bring about                                   |
 //! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
 //! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
-//! | `clock.rs`          | the one source of time                                                              |
+//! | `clock.rs`          | the one source of time; `wall_clock.rs`: the other, for what outlives the process   |
 
 #![forbid(unsafe_code)]
 
@@ -65,9 +65,11 @@ mod stats;
 mod stock;
 mod storage;
 pub mod wal;
+mod wall_clock;
 
 pub use config::Config;
 pub use panics::{EXIT_PANIC, OnPanic};
 pub use server::{Builder, Server, run, run_with};
 pub use start_error::StartError;
 pub use storage::EXIT_DISK;
+pub use wall_clock::shift_wall_clock;

@@ -293,6 +293,39 @@ fn a_lock_that_was_released_and_is_valid_again_is_found_in_every_mode() {
     }
 }
 
+/// A second connection deletes a key while the server is busy with the request that took it: the deletion is answered first.
+#[test]
+fn a_lock_that_was_deleted_before_its_grant_was_answered_stays_deleted() {
+    let mut history = of(vec![released(grant(7, 0, 40, 500), 10, 20)]);
+    history.lives = vec![killed(50)];
+    for mode in ALL {
+        accepted(&history, mode);
+    }
+    // Named in an answer that was asked for before the deletion was answered, it may have been seen before.
+    history.sightings = vec![sighting(7, 19, 30)];
+    for mode in ALL {
+        accepted(&history, mode);
+    }
+    history.sightings = vec![sighting(7, 60, 65)];
+    for mode in ALL {
+        let violation = rejected(&history, mode);
+        assert!(matches!(violation, Violation::Resurrected { .. }));
+    }
+}
+
+/// What a client of the Redis port may rely on, renewals that shorten a lease included.
+#[test]
+fn a_lock_of_the_redis_port_that_is_given_away_before_its_renewed_end_is_found() {
+    let recorder = crate::history::Recorder::default();
+    let index = recorder.granted(grant(7, 0, 10, 500));
+    recorder.promised_anew(index, 200);
+    recorder.granted(grant(8, 210, 220, 900));
+    accepted(&recorder.history(), Mode::Lease);
+    recorder.promised_anew(index, 230);
+    let violation = rejected(&recorder.history(), Mode::Lease);
+    assert!(matches!(violation, Violation::DoubleGrant { .. }));
+}
+
 #[test]
 fn keys_have_nothing_to_do_with_each_other() {
     let mut other = grant(7, 20, 30, 1_000);
@@ -315,6 +348,7 @@ fn a_run_in_which_nothing_was_at_stake_proves_nothing() {
         kills: 1,
         lives_with_grants: 1,
         grants: 1,
+        redis_grants: 1,
         keys: 1,
         claims: 1,
         leases_over_a_kill: 1,
@@ -337,6 +371,7 @@ fn a_run_in_which_nothing_was_at_stake_proves_nothing() {
     for poor in [
         without(|summary| summary.kills = 0),
         without(|summary| summary.grants = 0),
+        without(|summary| summary.redis_grants = 0),
         without(|summary| summary.claims = 0),
     ] {
         ALL.iter()

@@ -24,7 +24,6 @@ use crate::wal::{Record, Recovered};
 use engine::Tick;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// In the log: a lease that does not end.
 pub(crate) const FOREVER_UNIX_MS: u64 = u64::MAX;
@@ -170,6 +169,5 @@ impl LogClock {
 
 /// The wall clock. Outside of this file it is for people only.
 pub(crate) fn unix_now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
+    crate::wall_clock::now_unix_ms()
 }

@@ -12,6 +12,7 @@ mod limits;
 mod locks;
 mod metrics;
 mod noise;
+mod order;
 mod panics;
 mod random;
 mod redis;

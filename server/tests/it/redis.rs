@@ -13,12 +13,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 /// A Redis client that knows nothing but how to say things and read answers, which it writes down as Redis's own client does.
-struct Redis<S: Read + Write> {
-    stream: BufReader<S>,
+pub(crate) struct Redis<S: Read + Write> {
+    pub(crate) stream: BufReader<S>,
 }
 
 impl Redis<TcpStream> {
-    fn connect(server: &Server) -> Self {
+    pub(crate) fn connect(server: &Server) -> Self {
         let address = server.redis_addr().expect("it has a Redis port");
         Redis::on(TcpStream::connect(address).unwrap())
     }
@@ -39,7 +39,7 @@ impl<S: Read + Write> Redis<S> {
         self.stream.get_mut().write_all(&bytes).unwrap();
     }
 
-    fn read(&mut self) -> String {
+    pub(crate) fn read(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
         let (kind, rest) = line.trim_end().split_at(1);
@@ -65,7 +65,7 @@ impl<S: Read + Write> Redis<S> {
         self.read()
     }
 
-    fn number(&mut self, command: &str) -> i64 {
+    pub(crate) fn number(&mut self, command: &str) -> i64 {
         let answer = self.say(command);
         answer
             .parse()
