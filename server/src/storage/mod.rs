@@ -29,7 +29,7 @@ mod restore;
 
 pub(crate) use grace::Recovery;
 pub(crate) use keeper::Keeper;
-pub(crate) use opening::Opening;
+pub(crate) use opening::{Opening, floor_without_log};
 pub(crate) use restore::{Restored, restore};
 
 use crate::clock::Clock;
