@@ -36,4 +36,4 @@ mod process;
 pub mod story;
 mod worker;
 
-pub use process::{Program, serve};
+pub use process::{Program, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve};
