@@ -10,6 +10,7 @@ mod noted;
 mod queue;
 mod seat;
 mod session;
+mod sleep;
 mod stock;
 mod table;
 mod take_over;

@@ -35,8 +35,8 @@ pub(crate) use restore::{Restored, restore};
 use crate::clock::Clock;
 use crate::host::Post;
 use crate::wal::{Listener, Record, Scope, Ticket, Wal, WalError};
-use engine::Tick;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use engine::{SleepFlag, Tick};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -164,14 +164,9 @@ pub(crate) struct Wakeup {
 
 impl Listener for Wakeup {
     fn synced(&mut self, _: Ticket) {
-        // Paired with the fence in `Core::await_sync`: either that core sees what is synced now, or we see that it waits.
-        fence(Ordering::SeqCst);
-        for post in &*self.posts {
-            if post.awaits_sync.load(Ordering::Relaxed)
-                && post.awaits_sync.swap(false, Ordering::Relaxed)
-            {
-                post.bell.notify_one();
-            }
+        // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
+        for post in SleepFlag::to_wake(&*self.posts, |post| &post.awaits_sync) {
+            post.bell.notify_one();
         }
     }
 
