@@ -30,6 +30,7 @@
 //! | `notify.rs`         | readiness for systemd; `pinning.rs`: threads on their cores                         |
 //! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
 //! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
+//! | `fuzzing.rs`        | doors for `fuzz-tests`                                                              |
 //! | `clock.rs`          | the one source of time                                                              |
 
 #![forbid(unsafe_code)]
@@ -40,6 +41,8 @@ mod clock;
 pub mod config;
 mod core;
 mod exposition;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod http;
 mod legible;

@@ -36,6 +36,7 @@
 mod error;
 mod file;
 mod frame;
+pub(crate) mod fuzzing;
 mod highest;
 mod key;
 mod leases;
