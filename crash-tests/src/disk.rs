@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What fails, the how-manyeth, and with which error of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Syncs or writes.
+    /// Which operation.
     pub of: Operation,
     /// Counted from 1, over all files of the log.
     pub number: u64,
@@ -23,28 +23,49 @@ pub struct Failure {
 pub enum Operation {
     Sync,
     Write,
+    Create,
+    /// Of a file that exists, to read or to write it.
+    Open,
+    Rename,
+    Remove,
+    SyncDir,
+    /// Of a snapshot's file. Counts as a sync, too.
+    SnapshotSync,
+}
+
+impl Operation {
+    /// All of them, and how a child process is told.
+    const WORDS: [(Operation, &str); 8] = [
+        (Operation::Sync, "sync"),
+        (Operation::Write, "write"),
+        (Operation::Create, "create"),
+        (Operation::Open, "open"),
+        (Operation::Rename, "rename"),
+        (Operation::Remove, "remove"),
+        (Operation::SyncDir, "sync-dir"),
+        (Operation::SnapshotSync, "snapshot-sync"),
+    ];
 }
 
 /// The variable through which a child process is told of its failure: `sync 40 5`.
 pub const VARIABLE: &str = "CRASH_TESTS_FAILURE";
 
+/// What a snapshot is called while it is written (`docs/wal.md`).
+const UNFINISHED: &str = "unfinished.wal";
+
 impl Failure {
     /// As [`Failure::parse`] reads it.
     pub fn show(&self) -> String {
-        let of = match self.of {
-            Operation::Sync => "sync",
-            Operation::Write => "write",
-        };
-        format!("{of} {} {}", self.number, self.error)
+        let is_it = |&&(of, _): &&(Operation, &str)| of == self.of;
+        let word = Operation::WORDS.iter().find(is_it);
+        let (_, word) = word.expect("all operations are in the table");
+        format!("{word} {} {}", self.number, self.error)
     }
 
     pub(crate) fn parse(text: &str) -> Option<Failure> {
         let mut words = text.split(' ');
-        let of = match words.next()? {
-            "sync" => Operation::Sync,
-            "write" => Operation::Write,
-            _ => return None,
-        };
+        let word = words.next()?;
+        let &(of, _) = Operation::WORDS.iter().find(|(_, name)| *name == word)?;
         let number = words.next()?.parse().ok()?;
         let error = words.next()?.parse().ok()?;
         Some(Failure { of, number, error })
@@ -64,6 +85,7 @@ struct Countdown {
 
 struct FailingFile {
     inner: Box<dyn DiskFile>,
+    is_snapshot: bool,
     plan: Arc<Countdown>,
 }
 
@@ -76,9 +98,12 @@ impl FailingDisk {
         })
     }
 
-    fn wrap(&self, file: io::Result<Box<dyn DiskFile>>) -> io::Result<Box<dyn DiskFile>> {
-        let plan = self.plan.clone();
-        file.map(|inner| Box::new(FailingFile { inner, plan }) as Box<dyn DiskFile>)
+    fn wrap(&self, name: &str, inner: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        Box::new(FailingFile {
+            inner,
+            is_snapshot: name == UNFINISHED,
+            plan: self.plan.clone(),
+        })
     }
 }
 
@@ -107,26 +132,32 @@ impl Disk for FailingDisk {
     }
 
     fn open_read(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.plan.count(Operation::Open)?;
         self.inner.open_read(name)
     }
 
     fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.wrap(self.inner.open_write(name))
+        self.plan.count(Operation::Open)?;
+        Ok(self.wrap(name, self.inner.open_write(name)?))
     }
 
     fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
-        self.wrap(self.inner.create(name, bytes))
+        self.plan.count(Operation::Create)?;
+        Ok(self.wrap(name, self.inner.create(name, bytes)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.plan.count(Operation::Rename)?;
         self.inner.rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.plan.count(Operation::Remove)?;
         self.inner.remove(name)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
+        self.plan.count(Operation::SyncDir)?;
         self.inner.sync_dir()
     }
 }
@@ -147,6 +178,9 @@ impl DiskFile for FailingFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.plan.count(Operation::Sync)?;
+        if self.is_snapshot {
+            self.plan.count(Operation::SnapshotSync)?;
+        }
         self.inner.sync_data()
     }
 }

@@ -43,4 +43,4 @@ pub mod story;
 pub mod trouble;
 mod worker;
 
-pub use process::{Program, serve};
+pub use process::{Program, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve};

@@ -46,13 +46,13 @@ impl Program {
 }
 
 /// How much log there is between two snapshots of the child process.
-const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
+pub const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 
 /// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard input sets it anew.
 const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
 
 /// So little that some kills hit a snapshot that is being written.
-const SNAPSHOT_LOG_BYTES: &str = "16384";
+pub const SNAPSHOT_LOG_BYTES: &str = "16384";
 
 /// Runs the server with the settings in the environment, until a signal or the end of standard input ends it. For the child
 /// process.

@@ -2,12 +2,14 @@
 //! until then is there when it is started again.
 
 use crash_tests::disk::{self, Failure, Operation};
+use crash_tests::{SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES};
 use fencepost::Client;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -32,6 +34,7 @@ impl Server {
             .env("FENCEPOST_SESSION_TTL", "60s")
             .env("FENCEPOST_DURABILITY", durability)
             .env("FENCEPOST_DATA_DIR", data_dir)
+            .env(SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES)
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
         if let Some(failure) = failure {
@@ -97,11 +100,13 @@ async fn take_locks(address: &str) -> (Client, Vec<(String, u64)>) {
     panic!("the disk never failed");
 }
 
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().build().unwrap()
+}
+
 fn fails(durability: &str, failure: Failure) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     let directory = tempfile::tempdir().unwrap();
     let mut server = Server::start(directory.path(), durability, Some(failure));
     let address = server.address().expect("it starts");
@@ -113,11 +118,16 @@ fn fails(durability: &str, failure: Failure) {
     assert_eq!(server.child.wait().unwrap().code(), Some(server::EXIT_DISK));
     std::mem::forget(client);
 
-    let server = Server::start(directory.path(), durability, None);
+    finds(&runtime, directory.path(), durability, &taken);
+}
+
+/// Starts a server, which must know all of these.
+fn finds(runtime: &Runtime, data_dir: &Path, durability: &str, taken: &[(String, u64)]) {
+    let server = Server::start(data_dir, durability, None);
     let address = server.address().expect("it starts again");
     runtime.block_on(async {
         let other = Client::connect(&address).await.unwrap();
-        for (key, fence) in &taken {
+        for (key, fence) in taken {
             let holder = other.query(key).await.unwrap();
             let fences: Vec<u64> = holder
                 .holders
@@ -157,6 +167,58 @@ fn a_full_disk_ends_the_server_and_loses_nothing() {
             },
         );
     }
+}
+
+/// What a snapshot asks of the disk, once there is one: its file is the fourth that is made, its name the third that is
+/// given, and the unlink is that of the snapshot before.
+#[test]
+fn whatever_fails_of_a_snapshot_ends_the_server_and_loses_nothing() {
+    let error = EIO;
+    for (of, number) in [
+        (Operation::Create, 4),
+        (Operation::SnapshotSync, 1),
+        (Operation::Rename, 3),
+        (Operation::SyncDir, 4),
+        (Operation::Remove, 1),
+    ] {
+        fails("lease", Failure { of, number, error });
+    }
+}
+
+/// Opens, renames, unlinks and syncs of a start.
+#[test]
+fn a_start_that_meets_a_disk_error_ends_and_loses_nothing() {
+    let runtime = runtime();
+    let directory = tempfile::tempdir().unwrap();
+    let failure = Failure {
+        of: Operation::Sync,
+        number: 60,
+        error: EIO,
+    };
+    let mut server = Server::start(directory.path(), "lease", Some(failure));
+    let address = server.address().expect("it starts");
+    let (client, taken) = runtime.block_on(take_locks(&address));
+    server.child.wait().unwrap();
+    std::mem::forget(client);
+    let error = EIO;
+    for (of, number) in [
+        (Operation::Open, 1),
+        (Operation::Open, 2),
+        (Operation::Open, 3),
+        (Operation::Open, 4),
+        (Operation::SyncDir, 1),
+        (Operation::Write, 1),
+        (Operation::Sync, 1),
+    ] {
+        let failure = Failure { of, number, error };
+        let mut server = Server::start(directory.path(), "lease", Some(failure));
+        assert!(
+            server.address().is_none(),
+            "started in spite of {failure:?}"
+        );
+        assert!(!server.child.wait().unwrap().success());
+    }
+    finds(&runtime, directory.path(), "lease", &taken);
 }
 
 #[test]

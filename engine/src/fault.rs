@@ -96,6 +96,10 @@ pub enum Fault {
     MigrationLeavesOpen,
     /// A mailbox's taker lowers its flag after it has found the box empty.
     MailboxLowersFlagLast,
+    /// A sleeper looks for work without a fence between raising its flag and that.
+    SleeperUnfenced,
+    /// A waker looks at the flag without a fence between leaving work and that.
+    WakerUnfenced,
 }
 
 #[cfg(loom)]

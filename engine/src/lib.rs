@@ -79,6 +79,7 @@ mod session;
 mod settle;
 mod shard;
 mod slab;
+mod sleep;
 mod sync;
 mod table;
 mod tick;
@@ -100,4 +101,5 @@ pub use request::{
 pub use restore::{OldHold, Reclaimed};
 pub use seat::Seat;
 pub use session::SessionId;
+pub use sleep::SleepFlag;
 pub use tick::Tick;

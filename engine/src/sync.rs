@@ -2,7 +2,7 @@
 //! `--cfg loom` turns every atomic and every mutex into one whose interleavings the model checker explores.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex;
@@ -24,13 +24,13 @@ pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
 
 #[cfg(loom)]
 pub(crate) use self::modelled::{
-    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, made,
+    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, fence, made,
 };
 
 #[cfg(loom)]
 mod modelled {
     use loom::sync::atomic;
-    pub(crate) use loom::sync::atomic::Ordering;
+    pub(crate) use loom::sync::atomic::{Ordering, fence};
     use loom::sync::{Condvar, MutexGuard};
 
     /// loom's atomic, with every access announced to loom first.

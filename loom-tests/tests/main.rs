@@ -13,6 +13,7 @@ mod restored;
 mod seat;
 mod session;
 mod shards;
+mod sleep;
 mod stock;
 mod table;
 mod take_over;

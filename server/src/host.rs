@@ -8,10 +8,10 @@ use crate::redis::Message;
 use crate::registry::Registry;
 use crate::storage::{Alarm, LongLeases};
 use crossbeam_utils::CachePadded;
-use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, Tick};
+use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, SleepFlag, Tick};
 use protocol::{Lease, LostReason};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
 
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
@@ -96,7 +96,7 @@ pub(crate) struct Post {
     /// Rung when the core's wheels must be turned before it meant to.
     pub(crate) wheel_bell: Notify,
     /// The core waits for the log: ring when something is synced.
-    pub(crate) awaits_sync: AtomicBool,
+    pub(crate) awaits_sync: SleepFlag,
     pub(crate) dropped: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ impl Post {
             mailbox: Mailbox::new(MAIL_MAX),
             bell: Notify::new(),
             wheel_bell: Notify::new(),
-            awaits_sync: AtomicBool::new(false),
+            awaits_sync: SleepFlag::new(),
             dropped: AtomicU64::new(0),
         }
     }

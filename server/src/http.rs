@@ -21,6 +21,8 @@
 mod locks;
 mod parameters;
 
+pub(crate) use parameters::{path_bytes, prefix_of};
+
 use crate::exposition;
 use crate::net::places::Line;
 use crate::notices::Notice;
@@ -212,6 +214,18 @@ fn routes(view: Arc<View>) -> Router {
         .method_not_allowed_fallback(not_that_way)
         .layer(middleware::from_fn_with_state(view.clone(), admit))
         .with_state(view)
+}
+
+/// Answers one request without a connection, for `fuzz-tests`.
+pub(crate) async fn answer_alone(shared: Arc<Shared>, request: Request) -> Response {
+    let view = Arc::new(View {
+        shared,
+        oldest: Mutex::default(),
+        needs_token: false,
+    });
+    let routes = TowerToHyperService::new(routes(view));
+    let Ok(response) = hyper::service::Service::call(&routes, request).await;
+    response
 }
 
 /// Asks for a token where one is needed.

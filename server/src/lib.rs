@@ -32,6 +32,7 @@
 //! | `notices.rs`        | log lines that a crowd of peers could bring about                                   |
 //! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
 //! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
+//! | `fuzzing.rs`        | doors for `fuzz-tests`                                                              |
 //! | `clock.rs`          | the one source of time; `wall_clock.rs`: the other, for what outlives the process   |
 
 #![forbid(unsafe_code)]
@@ -43,6 +44,8 @@ pub mod config;
 mod core;
 mod detached;
 mod exposition;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod http;
 mod legible;

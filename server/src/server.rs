@@ -191,8 +191,14 @@ impl Server {
                 })?;
         }
         let clock = Clock::start();
-        let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor(), clock)
-            .map_err(StartError::Storage)?;
+        let opening = Opening::read(
+            &config,
+            disk.clone(),
+            snapshot_log_bytes,
+            clock_floor(),
+            clock,
+        )
+        .map_err(StartError::Storage)?;
         let audit = match &config.audit_log {
             Some(path) => Some(audit::Writer::start(path, clock, failure.watch()).map_err(
                 |error| {
@@ -203,6 +209,10 @@ impl Server {
             None => None,
         };
         let mut settings = engine_settings(&config, clock);
+        if opening.is_none() {
+            settings.floor = storage::floor_without_log(&config, disk.as_deref(), clock_floor())
+                .map_err(StartError::Storage)?;
+        }
         let posts: Arc<[Post]> = (0..core_count).map(|_| Post::new()).collect();
         let mut alarm = None;
         let (mut storage, mut found, mut recovery) = (None, None, Recovery::default());

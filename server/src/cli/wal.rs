@@ -9,8 +9,8 @@ use protocol::limits::{SESSION_TTL_MS_MAX, TTL_MS_MAX};
 use serde::Serialize;
 use server::config::parse_time;
 use server::wal::{
-    self, Entry, IoFailure, Record, Recovered, Repair, RepairError, Repaired, ReplayError, Report,
-    Utc, WalError,
+    self, Entry, IoFailure, NewLog, Record, Recovered, Repair, RepairError, Repaired, ReplayError,
+    Report, Utc, WalError,
 };
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ pub(super) fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
 
 fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
     let report = wal::verify(&args.dir).map_err(|error| not_looked_at(&args.dir, error))?;
-    if report.files.is_empty() {
+    if report.files.is_empty() && report.outcome.is_ok() {
         return Err(no_log(&args.dir));
     }
     if let Err(ReplayError::Io(failure)) = &report.outcome {
@@ -205,8 +205,12 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
                 "what is wrong    {damage}\n\nWith --accept-loss this would be done:\n{}",
                 outcome("would keep", &plan)
             ))?;
+            let lost = match plan.log {
+                Some(_) => "all leases and sessions",
+                None => "all sessions",
+            };
             Err(Failure::usage(format_args!(
-                "nothing was changed: all leases and sessions in {dir} would be lost, and --accept-loss was not given"
+                "nothing was changed: {lost} in {dir} would be lost, and --accept-loss was not given"
             )))
         }
         Err(RepairError::Wal(error)) => Err(not_looked_at(&args.dir, error)),
@@ -219,18 +223,30 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
 /// What a repair does, or did.
 fn outcome(kept: &str, repaired: &Repaired) -> String {
     let Repaired {
-        fence_found,
-        ceiling,
-        horizon_unix_ms,
+        log,
+        is_key_new,
         moved,
     } = repaired;
-    let mut text = format!(
-        "highest fence    {fence_found} is the highest that was found\n\
-         next fence       above {ceiling}\n\
-         leases           all lost; none ends after {}\n\
-         sessions         all lost\n",
-        Utc(*horizon_unix_ms)
-    );
+    let mut text = match log {
+        Some(NewLog {
+            fence_found,
+            ceiling,
+            horizon_unix_ms,
+        }) => format!(
+            "highest fence    {fence_found} is the highest that was found\n\
+             next fence       above {ceiling}\n\
+             leases           all lost; none ends after {}\n\
+             sessions         all lost\n",
+            Utc(*horizon_unix_ms)
+        ),
+        None => "log              sound, and stays as it is\n\
+                 leases           stay until they end\n\
+                 sessions         none can be resumed\n"
+            .to_owned(),
+    };
+    if *is_key_new {
+        text.push_str("session key      a new one\n");
+    }
     for name in moved {
         text.push_str(&format!("{kept:15}  {name}\n"));
     }

@@ -44,8 +44,13 @@ impl Listing {
     }
 }
 
+/// The prefix that a query asks for.
+pub(crate) fn prefix_of(query: &str) -> Result<Vec<u8>, String> {
+    Listing::parse(query, usize::MAX).map(|listing| listing.prefix)
+}
+
 /// The bytes of a key in a path.
-pub(super) fn path_bytes(path: &str) -> Cow<'_, [u8]> {
+pub(crate) fn path_bytes(path: &str) -> Cow<'_, [u8]> {
     percent_decode(path.as_bytes()).into()
 }
 

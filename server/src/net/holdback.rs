@@ -15,7 +15,6 @@ use bytes::BytesMut;
 use engine::Tick;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::{Ordering, fence};
 
 /// What a core has written down and what waits for it.
 #[derive(Default)]
@@ -150,9 +149,8 @@ impl Core {
     /// Has the writer ring when something is synced; looks whether something is already.
     fn await_sync(&self, storage: &Storage) {
         let post = &self.shared.engine.host().posts[self.id];
-        post.awaits_sync.store(true, Ordering::Relaxed);
-        // Paired with the fence in `Wakeup::synced`: either the writer sees that we wait, or we see what is synced.
-        fence(Ordering::SeqCst);
+        // Either the writer sees that we wait, in `Wakeup::synced`, or we see what is synced.
+        post.awaits_sync.raise();
         self.let_go(storage);
     }
 

@@ -37,6 +37,7 @@ pub(crate) use channels::Message;
 pub(crate) use command::{lease, write_grant, write_message};
 pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix};
 pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
+pub(crate) use script::recognise_text;
 pub(crate) use serve::serve;
 
 use protocol::resp::Writer;

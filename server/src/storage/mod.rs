@@ -38,15 +38,15 @@ pub(crate) use grace::{Horizon, Recovery};
 pub(crate) use keeper::Keeper;
 pub(crate) use log_clock::{FOREVER_UNIX_MS, LogClock, unix_now_ms};
 pub(crate) use long_leases::LongLeases;
-pub(crate) use opening::Opening;
+pub(crate) use opening::{Opening, floor_without_log};
 pub(crate) use restore::{Restored, restore};
 pub(crate) use upkeep::Upkeep;
 
 use crate::host::Post;
 use crate::wal::{Batch, Listener, Record, Scope, Ticket, Wal, WalError};
-use engine::Tick;
+use engine::{SleepFlag, Tick};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
@@ -229,14 +229,9 @@ pub(crate) struct Wakeup {
 
 impl Listener for Wakeup {
     fn synced(&mut self, _: Ticket) {
-        // Paired with the fence in `Core::await_sync`: either that core sees what is synced now, or we see that it waits.
-        fence(Ordering::SeqCst);
-        for post in &*self.posts {
-            if post.awaits_sync.load(Ordering::Relaxed)
-                && post.awaits_sync.swap(false, Ordering::Relaxed)
-            {
-                post.bell.notify_one();
-            }
+        // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
+        for post in SleepFlag::to_wake(&*self.posts, |post| &post.awaits_sync) {
+            post.bell.notify_one();
         }
     }
 

@@ -5,9 +5,8 @@ use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
 use crate::secret::SessionKeys;
-use crate::wal::{self, Batch, Disk, Opened, Options, Record, Recovered, Scope, WalError};
+use crate::wal::{self, Batch, Disk, Highest, Opened, Options, Record, Recovered, Scope, WalError};
 use engine::{Engine, Fence, Tick};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Reads the data directory. `None` if nothing is to survive, and then nothing is touched.
+    /// Reads the data directory. `None` if nothing is to survive: see [`floor_without_log`].
     pub(crate) fn read(
         config: &Config,
         disk: Option<Arc<dyn Disk>>,
@@ -49,20 +48,11 @@ impl Opening {
             Some(disk) => wal::open_on(disk, &options)?,
             None => wal::open(&config.data_dir, &options)?,
         };
-        let cannot_use = |error: io::Error| {
-            WalError::Io(wal::IoFailure {
-                action: "use",
-                path: config.data_dir.join(crate::secret::KEY_FILE),
-                source: Arc::new(error),
-            })
-        };
-        let keys = SessionKeys::load_or_create(&config.data_dir).map_err(cannot_use)?;
+        let keys = SessionKeys::new(recovered.session_key.bytes);
         report(&recovered);
         let clock = LogClock::resume(clock, &recovered);
         let grace = grace(&recovered, clock.now_unix_ms(), config.grace);
-        // By the clock, too: a server without a log may have run here in between.
-        let floor = Fence::new(recovered.ceiling_max)
-            .map_or(clock_floor, |ceiling| ceiling.max(clock_floor));
+        let floor = floor(&highest_of(&recovered), clock_floor);
         Ok(Some(Opening {
             opened,
             recovered,
@@ -122,6 +112,52 @@ impl Opening {
         let storage = Storage::new(wal, self.scope, self.clock, self.grace_max);
         Ok((storage, self.recovered))
     }
+}
+
+fn highest_of(recovered: &Recovered) -> Highest {
+    Highest {
+        ceiling: recovered.ceiling_max,
+        clock_unix_ms: recovered
+            .last_clock_unix_ms
+            .saturating_add_signed(recovered.wall_ahead_ms),
+    }
+}
+
+/// The floor of a server that keeps nothing: above every fence of the servers before it that did. Reads the data directory,
+/// takes no lock and changes nothing.
+pub(crate) fn floor_without_log(
+    config: &Config,
+    disk: Option<&dyn Disk>,
+    clock_floor: Fence,
+) -> Result<Fence, WalError> {
+    let highest = match disk {
+        Some(disk) => Highest::read_on(disk)?,
+        None => Highest::read(&config.data_dir)?,
+    };
+    if highest.is_none() {
+        tracing::warn!(
+            "another server is using {}; fences of this one begin at the clock, whatever the other one grants",
+            config.data_dir.display()
+        );
+    }
+    Ok(floor(&highest.unwrap_or_default(), clock_floor))
+}
+
+/// Every fence lies above this.
+///
+/// Above the clock: a million fences for every second since 1970, so that a server without a log rises as well. And above the
+/// highest ceiling by a million for every second since it was known: a server without a log may have run here since then,
+/// and it began at the ceiling as well. Ceilings can be ahead of the clock: each start raises them by about a second, and a
+/// repair by half a year.
+fn floor(highest: &Highest, clock_floor: Fence) -> Fence {
+    if highest.ceiling == 0 {
+        return clock_floor;
+    }
+    let known_floor = (u128::from(highest.clock_unix_ms) << 20) / 1000;
+    let since = u128::from(clock_floor.get()).saturating_sub(known_floor) as u64;
+    let ceiling = highest.ceiling;
+    let above = Fence::new(ceiling.saturating_add(since)).or_else(|| Fence::new(ceiling));
+    above.map_or(clock_floor, |above| above.max(clock_floor))
 }
 
 pub(super) fn next_ceiling(from: Fence) -> Fence {

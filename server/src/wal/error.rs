@@ -95,7 +95,9 @@ pub enum ReplayError {
     Header {
         /// Which.
         file: PathBuf,
-        /// How it should begin.
+        /// Where in its first page.
+        offset: u64,
+        /// What should be there.
         expected: &'static str,
     },
     /// A newer server wrote this.
@@ -113,6 +115,25 @@ pub enum ReplayError {
         bytes: u64,
         /// How long it was made.
         bytes_expected: u64,
+    },
+    /// The whole log is gone: there is neither a segment nor a snapshot, but a server has used the directory.
+    MissingLog {
+        /// The file that shows it.
+        file: PathBuf,
+    },
+    /// The key that sessions are signed with is gone.
+    MissingSessionKey {
+        /// Which.
+        file: PathBuf,
+    },
+    /// The key that sessions are signed with is damaged.
+    SessionKey {
+        /// Which.
+        file: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// A file is gone.
     MissingSegment {
@@ -218,12 +239,23 @@ impl fmt::Display for Proof {
 }
 
 impl ReplayError {
+    /// Whether only the sessions' key is lost, and the log is sound.
+    pub(crate) fn is_of_session_key(&self) -> bool {
+        matches!(
+            self,
+            ReplayError::MissingSessionKey { .. } | ReplayError::SessionKey { .. }
+        )
+    }
+
     fn file(&self) -> &Path {
         match self {
             ReplayError::Io(failure) => &failure.path,
             ReplayError::Header { file, .. }
             | ReplayError::NewerVersion { file, .. }
             | ReplayError::Size { file, .. }
+            | ReplayError::MissingLog { file }
+            | ReplayError::MissingSessionKey { file }
+            | ReplayError::SessionKey { file, .. }
             | ReplayError::MissingSegment { file, .. }
             | ReplayError::MissingSnapshot { file, .. }
             | ReplayError::Damaged { file, .. }
@@ -249,6 +281,14 @@ impl ReplayError {
         }
         let dir = self.file().parent().unwrap_or(Path::new("."));
         let dir = dir.display();
+        if self.is_of_session_key() {
+            return write!(
+                f,
+                "Nothing was changed. Put this one file back from a copy of the directory: the key stays the same for as \
+                 long as the directory does. Or make a new key with `fencepost wal repair {dir} --accept-loss`: no client \
+                 can then resume a session from before, and what those sessions hold stays locked until its lease ends."
+            );
+        }
         write!(
             f,
             "Nothing was changed. Put the directory back from a copy, if there is one from after the last stop; or see \
@@ -263,9 +303,12 @@ impl fmt::Display for ReplayError {
         let name = self.file().display();
         match self {
             ReplayError::Io(failure) => return failure.fmt(f),
-            ReplayError::Header { expected, .. } => {
-                write!(f, "{name} is damaged: it does not begin with {expected}. ")?;
-            }
+            ReplayError::Header {
+                offset, expected, ..
+            } => write!(
+                f,
+                "{name} is damaged at offset {offset}: its first page should have {expected} there. "
+            )?,
             ReplayError::NewerVersion { version, .. } => {
                 write!(f, "{name} was written in version {version} of the format. ")?;
             }
@@ -275,8 +318,25 @@ impl fmt::Display for ReplayError {
                 ..
             } => write!(
                 f,
-                "{name} has {bytes} bytes and was made with {bytes_expected}. "
+                "{name} is damaged at offset {}: it {} there, and was made with {bytes_expected} bytes. ",
+                bytes.min(bytes_expected),
+                match bytes < bytes_expected {
+                    true => "ends",
+                    false => "goes on",
+                }
             )?,
+            ReplayError::MissingLog { .. } => write!(
+                f,
+                "the log is gone: {name} shows that a server has used this directory, but there is no segment and no \
+                 snapshot in it. "
+            )?,
+            ReplayError::MissingSessionKey { .. } => write!(
+                f,
+                "{name} is gone: the log shows that sessions were signed with it. "
+            )?,
+            ReplayError::SessionKey { offset, what, .. } => {
+                write!(f, "{name} is damaged at offset {offset}: {what}. ")?;
+            }
             ReplayError::MissingSegment { sequence, .. } => {
                 write!(f, "segment {sequence} is missing, as {name} shows. ")?;
             }

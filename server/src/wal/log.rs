@@ -78,10 +78,12 @@ impl Log {
         let start = Instant::now();
         let mut state = State::default();
         let layout = replay::walk(&*disk, &mut state)?;
-        let recovered = Recovered::new(state, &layout, start, disk.dir())?;
+        let mut recovered = Recovered::new(state, &layout, start, &*disk)?;
 
         let shelf = Arc::new(Shelf::new(options.segment_bytes, options.spares_max));
         let segment = ready(&*disk, &shelf, &layout)?;
+        // After the first segment has its name, and before anything is granted: see `key.rs`.
+        recovered.session_key.keep(&*disk)?;
         let metrics = Arc::new(Metrics::default());
         metrics.recovered(&recovered, &layout);
         let log = Log {

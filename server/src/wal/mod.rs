@@ -17,10 +17,12 @@
 //! | `record.rs`    | what the log says; `payload.rs`: as bytes; `frame.rs`: how bytes prove that they are a record |
 //! | `file.rs`      | what is asked of a disk, and the real one                                                     |
 //! | `segment.rs`   | the files: names, first pages, segments, spares                                               |
+//! | `key.rs`       | the key that sessions are signed with, and the mark of a directory that was used               |
 //! | `log.rs`       | the log without threads: open, commit, go on in the next segment                              |
 //! | `queue.rs`     | from those who append to the one who writes; `writer.rs`: the thread that does                |
 //! | `snapshot.rs`  | writing snapshots                                                                             |
 //! | `replay.rs`    | reading everything back; `state.rs`, `leases.rs`: what it adds up to; `recovered.rs`          |
+//! | `highest.rs`   | how far fences have come, for a server that writes nothing                                    |
 //! | `tools.rs`     | verify and dump; `repair.rs`: a new log above every fence that can have been issued           |
 //! | `error.rs`     | what can go wrong; `metrics.rs`: what is counted                                              |
 //!
@@ -34,6 +36,9 @@
 mod error;
 mod file;
 mod frame;
+pub(crate) mod fuzzing;
+mod highest;
+mod key;
 mod leases;
 mod log;
 mod metrics;
@@ -55,6 +60,8 @@ mod tests;
 pub use error::{IoFailure, Proof, ReplayError, WalError};
 pub use file::{DirDisk, Disk, DiskFile};
 pub use frame::{Flaw, Position, RECORD_BYTES_MAX};
+pub use highest::Highest;
+pub(crate) use key::KEY_BYTES;
 pub use leases::Leases;
 pub use log::{Options, SNAPSHOT_LOG_BYTES, SPARES_MAX};
 pub use metrics::{BUCKETS, Histogram, Metrics, Number};
@@ -62,7 +69,7 @@ pub use payload::RecordError;
 pub use queue::{Batch, QUEUE_BYTES_MAX, Ticket};
 pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, Scope};
 pub use recovered::Recovered;
-pub use repair::{FENCES_MARGIN, Repair, RepairError, Repaired, repair};
+pub use repair::{FENCES_MARGIN, NewLog, Repair, RepairError, Repaired, repair};
 pub use replay::Torn;
 pub use segment::{SEGMENT_BYTES, VERSION};
 pub use state::{BrokenRule, RecoveredSession};

@@ -8,11 +8,12 @@ use super::error::WalError;
 use super::frame::Position;
 use super::record::Record;
 use crossbeam_queue::SegQueue;
+use engine::SleepFlag;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that may wait to be written. Nothing is refused beyond that, since what is appended has happened already; but
 /// [`Queue::is_congested`] says so, and callers then stop reading requests. What they have begun still comes, so the
@@ -88,7 +89,7 @@ impl Ticket {
 /// | `entries`             | appenders push, the writer pops |                             |
 /// | `issued`              | appenders                       | snapshots                   |
 /// | `synced`, `position`  | the writer                      | anyone                      |
-/// | `is_asleep`           | the writer sets, anyone clears  | appenders                   |
+/// | `sleep`               | the writer raises, anyone lowers| appenders                   |
 /// | `failure`             | the writer or a snapshot, once  | anyone                      |
 /// | `is_stopping`         | `close`                         | the writer                  |
 /// | `is_gone`             | the writer, last of all         | whoever waits for it        |
@@ -98,7 +99,7 @@ pub(crate) struct Queue {
     issued: AtomicU64,
     synced: AtomicU64,
     position: AtomicU64,
-    is_asleep: AtomicBool,
+    sleep: SleepFlag,
     failure: OnceLock<WalError>,
     is_stopping: AtomicBool,
     is_gone: AtomicBool,
@@ -115,7 +116,7 @@ impl Queue {
             issued: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             position: AtomicU64::new(position.get()),
-            is_asleep: AtomicBool::new(false),
+            sleep: SleepFlag::new(),
             failure: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -139,20 +140,15 @@ impl Queue {
 
     /// Whether the caller has to wake the writer, after it left something for it.
     pub(crate) fn must_wake(&self) -> bool {
-        // Paired with the fence in `fall_asleep`: either the writer sees what we left, or we see that it sleeps.
-        fence(Ordering::SeqCst);
-        // Looked at before it is changed, since it is mostly false and the line then stays shared.
-        self.is_asleep.load(Ordering::Relaxed) && self.is_asleep.swap(false, Ordering::Relaxed)
+        self.sleep.must_wake()
     }
 
     /// Says that the writer is about to sleep. `false`: there is something to do.
     pub(crate) fn fall_asleep(&self) -> bool {
-        self.is_asleep.store(true, Ordering::Relaxed);
-        // Paired with the fence in `must_wake`.
-        fence(Ordering::SeqCst);
+        self.sleep.raise();
         let must_not = !self.entries.is_empty() || self.is_stopping() || self.failure().is_some();
         if must_not {
-            self.is_asleep.store(false, Ordering::Relaxed);
+            self.sleep.lower();
         }
         !must_not
     }

@@ -1,17 +1,20 @@
 //! What a server finds when it opens its log.
 
 use super::error::ReplayError;
+use super::file::Disk;
 use super::frame::Position;
+use super::key::SessionKey;
 use super::leases::Leases;
 use super::record::Scope;
 use super::replay::{Layout, Torn};
 use super::state::{RecoveredSession, State};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What a server finds when it opens its log.
 pub struct Recovered {
+    /// What sessions are signed with.
+    pub(crate) session_key: SessionKey,
     /// The ceiling of each shard that ever had one. Keys may belong to other shards now.
     pub ceilings: BTreeMap<u16, u64>,
     /// No fence above this was ever issued. The floor of every shard from now on. 0 for a new log.
@@ -52,11 +55,11 @@ impl Recovered {
         mut state: State,
         layout: &Layout,
         start: Instant,
-        dir: &Path,
+        disk: &dyn Disk,
     ) -> Result<Recovered, ReplayError> {
         let sessions = state.settle().map_err(|rule| ReplayError::Rule {
             // Each record of the log was checked when it was read; only a snapshot can be wrong as a whole.
-            file: dir.join(
+            file: disk.dir().join(
                 layout
                     .snapshot
                     .map(|name| name.to_string())
@@ -66,6 +69,7 @@ impl Recovered {
             rule,
         })?;
         Ok(Recovered {
+            session_key: SessionKey::find(disk, state.ceiling_max)?,
             ceilings: state.ceilings,
             ceiling_max: state.ceiling_max,
             horizon_unix_ms: match state.is_clean {

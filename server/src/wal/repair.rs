@@ -6,32 +6,40 @@
 //! seen, so no lease can be trusted to be still held, and no key to be free. What remains is a bound:
 //!
 //! - **Fences.** The damaged part may have raised ceilings. So the new ceiling lies [`FENCES_MARGIN`] above the highest
-//!   ceiling or fence in any whole record of any file, and not below a million for every second since 1970, which is more
-//!   than a server that started from nothing can have issued, if no record at all is left.
+//!   ceiling or fence in any whole record of any file, and above a million for every second since 1970, which is where a
+//!   server began that started from nothing, if no record at all is left. Each repair before this one has raised fences by
+//!   as much, and may be all that is known of them: it counts once more.
 //! - **Leases.** Every lease was granted before now, so none ends later than now and the longest lease. The next server
 //!   finds that as its horizon, and a log whose last server wrote down fences only and did not stop in good order: it
 //!   waits until then, and holders claim what they have.
+//! - **The sessions' key.** It stays if it is sound. If it is lost, a new one takes its place; and if it is all that is lost,
+//!   the log and the leases in it stay as they are.
 //!
 //! # In which order
 //!
 //! The new log begins far behind every position that was ever used. First its segment gets its name, then its snapshot: at
 //! that moment everything before it is obsolete and the log is sound. A crash before leaves the damaged log as it was,
-//! and repair can be run again. Then the old files are renamed, not removed.
+//! and repair can be run again. Then the old files are renamed, not removed. The key comes last: a crash before leaves a sound
+//! log without its key, and repair can be run again.
 
 use super::error::{IoFailure, ReplayError, WalError};
 use super::file::{Blame, Disk};
 use super::frame::{self, Frame, Position};
+use super::key::{KEY_FILE, SessionKey};
 use super::log;
 use super::payload::RecordError;
 use super::record::{FENCE_MAX, Record, Scope};
+use super::recovered::Recovered;
 use super::replay::{self, Place};
 use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES, Shelf, Sort};
 use super::snapshot::SnapshotFile;
 use super::state::State;
 use super::tools;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How far above the highest known ceiling a repaired log begins: as many fences as a million grants a second use up in
 /// two hundred days, and one in five hundred of all there are.
@@ -54,26 +62,44 @@ pub struct Repair {
 /// What was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Repaired {
+    /// The new log. `None`: the log is sound, and stays as it is.
+    pub log: Option<NewLog>,
+    /// Sessions are signed with a new key: none from before can be resumed.
+    pub is_key_new: bool,
+    /// What the old files are called now. They may be removed.
+    pub moved: Vec<String>,
+}
+
+/// A log in place of a damaged one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewLog {
     /// The highest ceiling or fence that was found.
     pub fence_found: u64,
     /// The next server grants above this.
     pub ceiling: u64,
     /// Until then it waits for holders to claim their locks.
     pub horizon_unix_ms: u64,
-    /// What the old files are called now. They may be removed.
-    pub moved: Vec<String>,
 }
 
 impl fmt::Display for Repaired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "The highest fence that was found is {}; the next server grants above {}. All leases and sessions are lost; \
-             none that was granted ends after {}.",
-            self.fence_found,
-            self.ceiling,
-            tools::Utc(self.horizon_unix_ms)
-        )?;
+        match &self.log {
+            Some(log) => write!(
+                f,
+                "The highest fence that was found is {}; the next server grants above {}. All leases and sessions are \
+                 lost; none that was granted ends after {}.",
+                log.fence_found,
+                log.ceiling,
+                tools::Utc(log.horizon_unix_ms)
+            )?,
+            None => write!(f, "The log is sound and stays as it is.")?,
+        }
+        if self.is_key_new {
+            write!(
+                f,
+                " The sessions' key is new: no session from before can be resumed, and what it holds ends with its lease."
+            )?;
+        }
         for name in &self.moved {
             write!(f, "\nkept as {name}")?;
         }
@@ -112,7 +138,7 @@ impl fmt::Display for RepairError {
             RepairError::Newer(error) => error.fmt(f),
             RepairError::LossNotAccepted { damage, .. } => write!(
                 f,
-                "repair forgets all leases and sessions, and wants to hear --accept-loss. What is wrong: {damage}"
+                "repair loses what cannot be told from damage, and wants to hear --accept-loss. What is wrong: {damage}"
             ),
             RepairError::NoFencesLeft { fence_found } => write!(
                 f,
@@ -143,12 +169,13 @@ pub(crate) fn repair_on(
 ) -> Result<Repaired, RepairError> {
     let _lock = log::lock(&*disk).map_err(RepairError::Wal)?;
     let mut state = State::default();
-    let damage = match replay::walk(&*disk, &mut state) {
+    let read = replay::walk(&*disk, &mut state)
+        .and_then(|layout| Recovered::new(state, &layout, Instant::now(), &*disk));
+    let damage = match read {
         Ok(_) => return Err(RepairError::Sound),
         Err(ReplayError::Io(failure)) => return Err(failure.into()),
         Err(damage) => damage,
     };
-    drop(state);
     if let ReplayError::NewerVersion { .. }
     | ReplayError::Record {
         error: RecordError::UnknownKind { .. },
@@ -158,22 +185,21 @@ pub(crate) fn repair_on(
         return Err(RepairError::Newer(damage));
     }
 
-    let found = Found::look(&*disk)?;
-    let fence_found = found.fence_max;
-    let by_clock = (wish.now_unix_ms / 1000) << 20;
-    let ceiling = (fence_found + FENCES_MARGIN).max(by_clock);
-    if ceiling >= FENCE_MAX {
-        return Err(RepairError::NoFencesLeft { fence_found });
-    }
-    // The new log's clock goes on from the latest time that was found, as a server's would.
-    let now_unix_ms = wish.now_unix_ms.max(found.clock_unix_ms);
-    let kept = |name: &String| format!("damaged-{}-{name}", wish.now_unix_ms);
-    let plan = Repaired {
-        fence_found,
-        ceiling,
-        horizon_unix_ms: now_unix_ms + wish.lease_ms_max,
-        moved: found.names.iter().map(kept).collect(),
+    let kept = |name: &str| format!("damaged-{}-{name}", wish.now_unix_ms);
+    let key = LostKey::look(&*disk)?;
+    let mut plan = Repaired {
+        log: None,
+        is_key_new: key.is_some(),
+        moved: Vec::new(),
     };
+    let mut found = None;
+    if !damage.is_of_session_key() {
+        let found = found.insert(Found::look(&*disk)?);
+        plan.log = Some(found.new_log(wish)?);
+        plan.moved.extend(found.names.iter().map(|name| kept(name)));
+    }
+    let kept_key = (key == Some(LostKey::Damaged)).then(|| kept(KEY_FILE));
+    plan.moved.extend(kept_key.clone());
     if !wish.accept_loss {
         return Err(RepairError::LossNotAccepted {
             damage,
@@ -181,31 +207,67 @@ pub(crate) fn repair_on(
         });
     }
 
+    if let (Some(found), Some(log)) = (&found, &plan.log) {
+        write_log(&disk, segment_bytes, wish, found, log)?;
+        // Neither of the new files is among them: their numbers are higher than those of all that were there.
+        for (name, kept) in found.names.iter().zip(&plan.moved) {
+            disk.rename(name, kept).blame("rename", &*disk, name)?;
+        }
+        disk.sync_dir().blame("sync", &*disk, "")?;
+    }
+    if plan.is_key_new {
+        SessionKey::replace(&*disk, kept_key.as_deref())?;
+    }
+    Ok(plan)
+}
+
+/// Writes the new log: a segment with nothing in it, and a snapshot of what is known.
+fn write_log(
+    disk: &Arc<dyn Disk>,
+    segment_bytes: u64,
+    wish: &Repair,
+    found: &Found,
+    log: &NewLog,
+) -> Result<(), IoFailure> {
     let begin = found.end.plus(POSITIONS_MARGIN);
     let shelf = Shelf::new(segment_bytes, 0);
     shelf.number_spares_from(found.spare_next);
-    shelf.begin_segment(&*disk, found.sequence_next, begin)?;
+    shelf.begin_segment(&**disk, found.sequence_next, begin)?;
+    let now_unix_ms = found.now_unix_ms(wish);
     let mut snapshot = SnapshotFile::create(disk.clone(), begin, now_unix_ms, Scope::Fences)?;
     snapshot.add(&Record::Ceiling {
         shard: 0,
-        fence: ceiling,
+        fence: log.ceiling,
     })?;
     snapshot.add(&Record::Clock {
         unix_ms: now_unix_ms,
         wall_unix_ms: Some(wish.now_unix_ms),
     })?;
     snapshot.add(&Record::Horizon {
-        unix_ms: plan.horizon_unix_ms,
+        unix_ms: log.horizon_unix_ms,
         lease_ms_max: None,
     })?;
     snapshot.finish(begin)?;
+    Ok(())
+}
 
-    // Neither of the new files is among them: their numbers are higher than those of all that were there.
-    for (name, kept) in found.names.iter().zip(&plan.moved) {
-        disk.rename(name, kept).blame("rename", &*disk, name)?;
+/// How a key is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LostKey {
+    Missing,
+    Damaged,
+}
+
+impl LostKey {
+    fn look(disk: &dyn Disk) -> Result<Option<LostKey>, IoFailure> {
+        // Whatever the log said, a server has used the directory.
+        match SessionKey::find(disk, FENCE_MAX) {
+            Ok(_) => Ok(None),
+            Err(ReplayError::MissingSessionKey { .. }) => Ok(Some(LostKey::Missing)),
+            Err(ReplayError::Io(failure)) => Err(failure),
+            Err(_) => Ok(Some(LostKey::Damaged)),
+        }
     }
-    disk.sync_dir().blame("sync", &*disk, "")?;
-    Ok(plan)
 }
 
 /// What is left of a damaged log.
@@ -220,12 +282,38 @@ struct Found {
     spare_next: u64,
     /// Segments and snapshots.
     names: Vec<String>,
+    /// When it was repaired before, by the names of what was put aside.
+    repairs: BTreeSet<String>,
 }
 
 impl Found {
+    fn new_log(&self, wish: &Repair) -> Result<NewLog, RepairError> {
+        let fence_found = self.fence_max;
+        let by_clock = (wish.now_unix_ms / 1000) << 20;
+        let margin = FENCES_MARGIN.saturating_mul(1 + self.repairs.len() as u64);
+        let ceiling = fence_found.max(by_clock).saturating_add(margin);
+        if ceiling >= FENCE_MAX {
+            return Err(RepairError::NoFencesLeft { fence_found });
+        }
+        Ok(NewLog {
+            fence_found,
+            ceiling,
+            horizon_unix_ms: self.now_unix_ms(wish) + wish.lease_ms_max,
+        })
+    }
+
+    /// The new log's clock goes on from the latest time that was found, as a server's would.
+    fn now_unix_ms(&self, wish: &Repair) -> u64 {
+        wish.now_unix_ms.max(self.clock_unix_ms)
+    }
+
     fn look(disk: &dyn Disk) -> Result<Found, IoFailure> {
         let mut found = Found::default();
         for name in disk.list().blame("list", disk, "")? {
+            let kept = name.strip_prefix("damaged-");
+            if let Some((time, _)) = kept.and_then(|kept| kept.split_once('-')) {
+                found.repairs.insert(time.to_owned());
+            }
             match Name::parse(&name) {
                 Some(Name::Spare(number)) => {
                     found.spare_next = found.spare_next.max(number + 1);

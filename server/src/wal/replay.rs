@@ -15,8 +15,9 @@
 use super::error::{Proof, ReplayError};
 use super::file::{Blame, Disk, DiskFile};
 use super::frame::{self, Flaw, Frame, Position};
+use super::key::KEY_FILE;
 use super::record::{Record, SNAPSHOT_END_BYTES};
-use super::segment::{Header, Name, PAGE_BYTES, Sort};
+use super::segment::{BEGIN_AT, Header, Name, PAGE_BYTES, SEQUENCE_AT, Sort};
 use super::state::{BrokenRule, State};
 use std::fmt;
 use std::path::PathBuf;
@@ -136,6 +137,7 @@ pub(crate) fn walk(disk: &dyn Disk, visitor: &mut impl Visitor) -> Result<Layout
 /// Sorts the files, reads the first pages of those that are needed, and sees whether one is missing.
 fn survey(disk: &dyn Disk) -> Result<Layout, ReplayError> {
     let names = disk.list().blame("list", disk, "")?;
+    let has_key = names.iter().any(|name| name == KEY_FILE);
     let mut names: Vec<Name> = names.iter().filter_map(|name| Name::parse(name)).collect();
     names.sort();
     let mut layout = Layout::default();
@@ -152,6 +154,11 @@ fn survey(disk: &dyn Disk) -> Result<Layout, ReplayError> {
         layout.begin = Position::new(position);
     }
     survey_segments(disk, &segments, &mut layout)?;
+    if has_key && layout.chain.is_empty() {
+        return Err(ReplayError::MissingLog {
+            file: disk.dir().join(KEY_FILE),
+        });
+    }
     layout.end = match layout.chain.first() {
         Some(first) => first.begin,
         None => layout.begin,
@@ -209,7 +216,8 @@ fn read_link(disk: &dyn Disk, sequence: u64) -> Result<Link, ReplayError> {
     if header.sequence != sequence {
         return Err(ReplayError::Header {
             file: disk.dir().join(name),
-            expected: "the sequence number in its name",
+            offset: SEQUENCE_AT,
+            expected: "the sequence number of its name",
         });
     }
     let bytes = file.bytes().blame("read", disk, &name)?;
@@ -347,7 +355,8 @@ impl<V: Visitor> Reader<'_, V> {
         if header.begin != layout.begin {
             return Err(ReplayError::Header {
                 file: self.disk.dir().join(name),
-                expected: "the position in its name",
+                offset: BEGIN_AT,
+                expected: "the position of its name",
             });
         }
         let length = handle.bytes().blame("read", self.disk, &name)?;

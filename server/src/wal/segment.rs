@@ -40,6 +40,8 @@ pub(crate) const TAIL_BYTES: u64 = (CONTINUED_BYTES + END.len()) as u64;
 pub(crate) const SEGMENT_BYTES_MIN: u64 = PAGE_BYTES + RECORD_BYTES_MAX as u64 + TAIL_BYTES;
 
 const HEADER_BYTES: usize = 40;
+pub(crate) const SEQUENCE_AT: u64 = 16;
+pub(crate) const BEGIN_AT: u64 = 24;
 const CHECKSUM_AT: usize = 8;
 const VERSION_AT: usize = 12;
 
@@ -138,17 +140,20 @@ impl Header {
         sort: Sort,
     ) -> Result<Header, ReplayError> {
         let path = || disk.dir().join(name);
-        let damaged = |expected| ReplayError::Header {
+        let damaged = |offset: usize, expected| ReplayError::Header {
             file: path(),
+            offset: offset as u64,
             expected,
         };
-        if file.bytes().blame("read", disk, name)? < PAGE_BYTES {
-            return Err(damaged("a whole page"));
+        let length = file.bytes().blame("read", disk, name)?;
+        if length < PAGE_BYTES {
+            return Err(damaged(length as usize, "the rest of its 4096 bytes"));
         }
-        let mut page = [0; HEADER_BYTES];
+        let mut page = [0; PAGE_BYTES as usize];
         file.read_at(&mut page, 0).blame("read", disk, name)?;
+        let (page, rest) = page.split_at(HEADER_BYTES);
         if !page.starts_with(sort.magic()) {
-            return Err(damaged("the eight bytes that say what it is"));
+            return Err(damaged(0, "the eight bytes that say what it is"));
         }
         let mut numbers = page[CHECKSUM_AT..].chunks_exact(4);
         let mut u32_next = || {
@@ -165,14 +170,18 @@ impl Header {
             bytes: u64_next(),
         };
         // The checksum comes first: a version may only be believed if it was written.
-        if header_checksum(&page) != checksum {
-            return Err(damaged("a header whose checksum matches"));
+        if header_checksum(page) != checksum {
+            return Err(damaged(CHECKSUM_AT, "the checksum of its header"));
         }
         if version != VERSION {
             return Err(ReplayError::NewerVersion {
                 file: path(),
                 version,
             });
+        }
+        // Not covered by the checksum, and never written with anything else.
+        if let Some(flipped) = rest.iter().position(|&byte| byte != 0) {
+            return Err(damaged(HEADER_BYTES + flipped, "a zero"));
         }
         Ok(header)
     }

@@ -2,6 +2,7 @@
 
 mod crash;
 mod document;
+mod faults;
 mod fences;
 pub(crate) mod life;
 pub(crate) mod model;

@@ -80,8 +80,7 @@ pub(crate) fn verify_on(disk: &dyn Disk) -> Result<Report, WalError> {
             name,
         });
     }
-    let outcome =
-        walked.and_then(|layout| Recovered::new(counter.state, &layout, start, disk.dir()));
+    let outcome = walked.and_then(|layout| Recovered::new(counter.state, &layout, start, disk));
     Ok(Report {
         dir: disk.dir().to_owned(),
         files,

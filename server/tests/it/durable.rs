@@ -548,6 +548,154 @@ fn a_server_that_keeps_nothing_leaves_no_files() {
     assert!(!data_dir.exists());
 }
 
+/// Fences of a directory that had been served with `fence` fell when it was served with `none`: the clock lies below the
+/// ceilings after a few quick restarts, and 2^44 below them after a repair. And they fell again behind a server with
+/// `none` that began at the ceiling, as long as the next one with `fence` began there, too.
+#[test]
+fn fences_rise_from_fence_to_none_and_back_also_after_a_repair() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut highest = 0;
+    let mut live = |durability| {
+        let server = with_grace(directory.path(), durability, false);
+        let mut peer = Peer::connect(server.local_addr(), "peer");
+        for _ in 0..3 {
+            let fence = peer.ask(&acquire("k", LONG_MS, LONG_MS), granted);
+            assert!(fence > highest, "{durability:?}: {fence} after {highest}");
+            highest = fence;
+            assert!(peer.release("k", fence));
+        }
+    };
+    let modes = [
+        Durability::Fence,
+        Durability::Fence,
+        Durability::Fence,
+        Durability::None,
+        Durability::None,
+        Durability::Fence,
+        Durability::None,
+        Durability::Lease,
+        Durability::None,
+    ];
+    modes.into_iter().for_each(&mut live);
+    remove_segments(directory.path());
+    repair(directory.path());
+    modes.into_iter().for_each(&mut live);
+}
+
+fn remove_segments(directory: &Path) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with("segment-") || name.starts_with("snapshot-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+}
+
+fn repair(directory: &Path) -> wal::Repaired {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let wish = wal::Repair {
+        accept_loss: true,
+        now_unix_ms: since_1970.unwrap().as_millis() as u64,
+        lease_ms_max: u64::from(LONG_MS),
+    };
+    wal::repair(directory, &wish).unwrap()
+}
+
+fn refusal(directory: &Path, durability: Durability) -> String {
+    let builder = Server::builder().threads(1).with(|config| {
+        config.data_dir = directory.to_owned();
+        config.durability = durability;
+    });
+    match builder.start() {
+        Ok(_) => panic!("a server with {durability:?} starts"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn files(directory: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (entry.file_name(), std::fs::read(entry.path()).unwrap())
+    });
+    let mut files: Vec<_> = entries.collect();
+    files.sort();
+    files
+}
+
+/// A directory whose only segment had been deleted was taken for a new one, and what was held in it granted to others.
+#[test]
+fn a_directory_without_its_log_is_not_taken_for_a_new_one() {
+    for durability in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let server = on(directory.path(), durability);
+        Peer::connect(server.local_addr(), "peer").acquire("k", LONG_MS);
+        let left = wreck(directory.path());
+        remove_segments(left.path());
+        let before = files(left.path());
+        for next in [Durability::None, Durability::Fence, Durability::Lease] {
+            let message = refusal(left.path(), next);
+            assert!(message.contains("the log is gone"), "{message}");
+            assert!(message.contains("--accept-loss"), "{message}");
+        }
+        assert!(files(left.path()) == before, "nothing was changed");
+        repair(left.path());
+        let server = on(left.path(), durability);
+        let mut other = Peer::connect(server.local_addr(), "other");
+        assert!(
+            recovering_ms(&mut other, "k").is_some(),
+            "there is a grace period"
+        );
+    }
+}
+
+/// A key with one bit flipped, and a key that was deleted, made every session strange to its own server, without a word.
+#[test]
+fn a_session_key_that_is_damaged_or_gone_is_noticed_and_replaced_only_by_repair() {
+    for is_deleted in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = on(directory.path(), Durability::Lease);
+        let fence = Peer::connect(server.local_addr(), "peer").acquire("k", LONG_MS);
+        let left = wreck(directory.path());
+        let key = left.path().join("session.key");
+        if is_deleted {
+            std::fs::remove_file(&key).unwrap();
+        } else {
+            let mut bytes = std::fs::read(&key).unwrap();
+            bytes[5] ^= 1;
+            std::fs::write(&key, bytes).unwrap();
+        }
+        let before = files(left.path());
+        for next in BOTH {
+            let message = refusal(left.path(), next);
+            assert!(message.contains("session.key is "), "{message}");
+            assert!(message.contains("--accept-loss"), "{message}");
+        }
+        assert!(files(left.path()) == before, "nothing was changed");
+        assert_eq!(repair(left.path()).log, None);
+        let server = on(left.path(), Durability::Lease);
+        let mut other = Peer::connect(server.local_addr(), "other");
+        assert!(other.is_held_under("k", fence), "the lease is still known");
+    }
+}
+
+/// What the build before this one left behind: a key of 32 bytes.
+#[test]
+fn a_session_key_without_a_checksum_is_taken_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let fence = holder.acquire("k", LONG_MS);
+    let left = wreck(directory.path());
+    let key = left.path().join("session.key");
+    let whole = std::fs::read(&key).unwrap();
+    std::fs::write(&key, &whole[..32]).unwrap();
+    let server = on(left.path(), Durability::Lease);
+    assert!(std::fs::read(&key).unwrap() == whole);
+    let mut holder = comes_back(&server, holder.session.unwrap());
+    assert!(holder.release("k", fence));
+}
+
 #[test]
 fn who_waits_when_the_server_stops_without_notice_waits_again() {
     let directory = tempfile::tempdir().unwrap();

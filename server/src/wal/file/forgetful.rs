@@ -52,7 +52,7 @@ impl Keep {
     pub(crate) const ALL: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Prefix, Keep::Some];
 }
 
-/// Operations that change something are counted, and one of them may go wrong.
+/// Operations that change something, and those that open or list, are counted, and one of them may go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
     Nothing,
@@ -69,6 +69,8 @@ pub(crate) enum FailKind {
     Broken,
     /// A write or a creation finds no room; a sync does too, on file systems that decide late.
     Full,
+    /// A change of names takes effect, and is reported as failed all the same.
+    Late,
 }
 
 #[derive(Clone, Default)]
@@ -95,6 +97,9 @@ struct State {
     pending: Vec<NameChange>,
     plan: Plan,
     operations: u64,
+    /// Those of them that change something.
+    changes: u64,
+    has_failed: bool,
     is_locked: bool,
 }
 
@@ -115,6 +120,8 @@ impl ForgetfulDisk {
             pending: Vec::new(),
             plan: Plan::Nothing,
             operations: 0,
+            changes: 0,
+            has_failed: false,
             is_locked: false,
         })))
     }
@@ -122,6 +129,16 @@ impl ForgetfulDisk {
     /// Operations so far.
     pub(crate) fn operations(&self) -> u64 {
         self.0.lock().operations
+    }
+
+    /// Operations so far that changed something, or would have.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.lock().changes
+    }
+
+    /// Whether the operation that was to fail has come.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0.lock().has_failed
     }
 
     /// Kills the process at its n-th operation from the beginning of the disk, counted from 0.
@@ -249,8 +266,19 @@ impl NameChange {
 }
 
 impl State {
+    /// Counts an operation that changes nothing.
+    fn look(&mut self) -> io::Result<()> {
+        let looked = self.count();
+        looked.map_err(|(error, _)| error)
+    }
+
     /// Counts an operation. `Err`: it fails. The flag says whether the process is dead, so that nothing happens, or lives.
     fn operate(&mut self) -> Result<(), (io::Error, bool)> {
+        self.changes += 1;
+        self.count()
+    }
+
+    fn count(&mut self) -> Result<(), (io::Error, bool)> {
         let operation = self.operations;
         self.operations += 1;
         match self.plan {
@@ -259,8 +287,9 @@ impl State {
                 Err((io::Error::other("the process is dead"), is_half_done))
             }
             Plan::FailAt(fail, kind) if operation == fail => {
+                self.has_failed = true;
                 let error = match kind {
-                    FailKind::Broken => io::Error::from_raw_os_error(5),
+                    FailKind::Broken | FailKind::Late => io::Error::from_raw_os_error(5),
                     FailKind::Full => io::Error::from_raw_os_error(28),
                 };
                 Err((error, true))
@@ -273,7 +302,8 @@ impl State {
         let operated = self.operate();
         if let Err((error, is_half_done)) = operated {
             // A change of names that was begun may survive.
-            if is_half_done && matches!(self.plan, Plan::StopAt(_)) {
+            let is_late = matches!(self.plan, Plan::StopAt(_) | Plan::FailAt(_, FailKind::Late));
+            if is_half_done && is_late {
                 change.apply(&mut self.live);
                 self.pending.push(change);
             }
@@ -304,6 +334,7 @@ impl Disk for ForgetfulDisk {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
+        self.0.lock().look()?;
         Ok(self.names())
     }
 
@@ -312,7 +343,9 @@ impl Disk for ForgetfulDisk {
     }
 
     fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = self.0.lock().find(name)?;
+        let mut state = self.0.lock();
+        state.look()?;
+        let file = state.find(name)?;
         Ok(Box::new(ForgetfulFile {
             disk: self.clone(),
             file,

@@ -99,9 +99,9 @@ fn a_mark_is_written_once_and_gives_way_to_the_next_record() {
     let (mut log, _) = open(&disk);
     let end = log.end();
     log.mark().unwrap();
-    let operations = disk.operations();
+    let operations = disk.changes();
     log.mark().unwrap();
-    assert_eq!(disk.operations(), operations);
+    assert_eq!(disk.changes(), operations);
     assert_eq!(log.end(), end);
     let mut records = Vec::new();
     Record::Clock {

@@ -48,15 +48,17 @@ fn a_repaired_log_begins_above_every_fence_and_knows_no_lease() {
     let (disk, ceiling) = log(1);
     damage(&disk);
     let repaired = repair(&disk).unwrap();
-    assert!(repaired.fence_found >= ceiling);
-    assert!(repaired.ceiling >= repaired.fence_found + FENCES_MARGIN);
-    assert_eq!(repaired.horizon_unix_ms, 1_700_086_900_000);
+    let new_log = repaired.log.unwrap();
+    assert!(new_log.fence_found >= ceiling);
+    assert!(new_log.ceiling >= new_log.fence_found + FENCES_MARGIN);
+    assert_eq!(new_log.horizon_unix_ms, 1_700_086_900_000);
+    assert!(!repaired.is_key_new, "the key was sound");
     for name in &repaired.moved {
         assert!(disk.names().contains(name), "{name} is kept");
     }
     let recovered = open(&disk).unwrap();
-    assert_eq!(recovered.ceiling_max, repaired.ceiling);
-    assert_eq!(recovered.horizon_unix_ms, repaired.horizon_unix_ms);
+    assert_eq!(recovered.ceiling_max, new_log.ceiling);
+    assert_eq!(recovered.horizon_unix_ms, new_log.horizon_unix_ms);
     assert!(!recovered.was_clean);
     assert_eq!(recovered.scope, Some(Scope::Fences));
     assert!(recovered.leases.is_empty());
@@ -92,7 +94,7 @@ fn repair_wants_damage_and_consent() {
 fn whatever_is_lost_the_new_ceiling_is_above_the_old_one() {
     let (disk, ceiling) = log(3);
     // Each file alone, damaged from end to end or gone; all first pages; everything.
-    for name in disk.names() {
+    for name in log_files(&disk) {
         let wiped = disk.kill();
         let length = disk.read(&name).len();
         wiped.tamper(&name, vec![0xa5; length]);
@@ -102,21 +104,113 @@ fn whatever_is_lost_the_new_ceiling_is_above_the_old_one() {
         check(&gone, ceiling);
     }
     let headless = disk.kill();
-    for name in disk.names() {
+    for name in log_files(&disk) {
         let mut bytes = headless.read(&name);
         bytes[..40].fill(0);
         headless.tamper(&name, bytes);
     }
-    assert!(repair(&headless.kill()).unwrap().fence_found > 0);
+    assert!(repair(&headless.kill()).unwrap().log.unwrap().fence_found > 0);
     check(&headless, ceiling);
     let wiped = disk.kill();
     for name in disk.names() {
         wiped.tamper(&name, vec![0xa5; 5000]);
     }
     let repaired = repair(&wiped.kill()).unwrap();
-    assert_eq!(repaired.fence_found, 0);
-    assert_eq!(repaired.ceiling, 1_700_000_500 << 20);
+    assert!(repaired.is_key_new);
+    let new_log = repaired.log.unwrap();
+    assert_eq!(new_log.fence_found, 0);
+    assert_eq!(new_log.ceiling, (1_700_000_500 << 20) + FENCES_MARGIN);
     check(&wiped, ceiling);
+}
+
+/// All files but the key, which is not part of the log.
+fn log_files(disk: &ForgetfulDisk) -> Vec<String> {
+    let mut names = disk.names();
+    names.retain(|name| name != KEY_FILE);
+    names
+}
+
+/// The only segment of a directory was deleted: it was taken for a new one, with fences from the clock and no grace period.
+#[test]
+fn a_log_that_is_gone_begins_above_the_clock_and_with_a_grace_period() {
+    let (disk, _) = log(5);
+    for name in log_files(&disk) {
+        disk.lose(&name);
+    }
+    let Err(WalError::Replay(error)) = open(&disk.kill()) else {
+        panic!("a directory with a key was taken for a new one");
+    };
+    let message = error.to_string();
+    assert!(message.starts_with("the log is gone: "), "{message}");
+    assert!(message.contains("wal repair /forgetful --accept-loss"));
+    let repaired = repair(&disk).unwrap();
+    assert!(!repaired.is_key_new);
+    let ceiling = repaired.log.unwrap().ceiling;
+    assert_eq!(ceiling, (1_700_000_500 << 20) + FENCES_MARGIN);
+    let recovered = open(&disk).unwrap();
+    assert_eq!(recovered.scope, Some(Scope::Fences));
+    assert_eq!(recovered.horizon_unix_ms, 1_700_086_900_000);
+    assert!(!recovered.was_clean);
+}
+
+/// A repair raises fences far above the clock. If the log is lost after that, only what the repair has put aside tells of it.
+#[test]
+fn a_log_that_is_gone_after_a_repair_begins_above_that_repair() {
+    let (disk, _) = log(5);
+    damage(&disk);
+    let ceiling = repair(&disk).unwrap().log.unwrap().ceiling;
+    drop(open(&disk).unwrap());
+    for name in log_files(&disk) {
+        if !name.starts_with("damaged-") {
+            disk.lose(&name);
+        }
+    }
+    let again = repair(&disk).unwrap().log.unwrap();
+    assert!(again.ceiling > ceiling, "{} after {ceiling}", again.ceiling);
+}
+
+#[test]
+fn a_lost_key_is_replaced_and_the_log_stays_as_it_is() {
+    let (disk, ceiling) = log(6);
+    let leases = open(&disk.kill()).unwrap().leases.count();
+    assert!(leases > 0);
+    let missing = disk.kill();
+    missing.lose(KEY_FILE);
+    let damaged = disk.kill();
+    damaged.tamper(KEY_FILE, vec![1; 36]);
+    for (lost, moved) in [(missing, 0), (damaged, 1)] {
+        assert!(open(&lost.kill()).is_err());
+        let operations = {
+            let again = lost.kill();
+            let repaired = repair(&again).unwrap();
+            let operations = again.operations();
+            assert!(repaired.is_key_new && repaired.log.is_none());
+            assert_eq!(repaired.moved.len(), moved);
+            assert!(
+                repaired
+                    .moved
+                    .iter()
+                    .all(|name| again.names().contains(name))
+            );
+            assert!(matches!(repair(&again), Err(RepairError::Sound)));
+            operations
+        };
+        // And after a crash at every point of it.
+        for stop in 0..operations {
+            for keep in Keep::ALL {
+                let stopped = lost.kill();
+                stopped.stop_at(stop);
+                assert!(repair(&stopped).is_err());
+                let after = stopped.cut_power(keep, &mut Dice(stop));
+                if open(&after.kill()).is_err() {
+                    repair(&after).unwrap();
+                }
+                let recovered = open(&after).unwrap();
+                assert_eq!(recovered.ceiling_max, ceiling);
+                assert_eq!(recovered.leases.count(), leases);
+            }
+        }
+    }
 }
 
 fn check(disk: &ForgetfulDisk, ceiling: u64) {

@@ -148,7 +148,7 @@ fn a_file_that_is_gone_is_missed() {
     let (disk, _) = sound_log(5, true);
     let needed: Vec<String> = segments(&disk)
         .into_iter()
-        .chain([snapshot(&disk)])
+        .chain([snapshot(&disk), KEY_FILE.to_owned()])
         .collect();
     for name in disk.names() {
         let gone = disk.kill();
@@ -187,6 +187,59 @@ fn the_message_says_where_and_what_to_do() {
         message.contains("`fencepost wal repair /forgetful --accept-loss`"),
         "{message}"
     );
+}
+
+/// Behind the forty bytes of a header nothing was looked at, so that a changed byte there went unnoticed.
+#[test]
+fn every_byte_of_a_first_page_counts_and_the_message_says_which() {
+    let (disk, _) = sound_log(6, true);
+    for name in segments(&disk).into_iter().chain([snapshot(&disk)]) {
+        let bytes = disk.read(&name);
+        for offset in 0..PAGE_BYTES as usize {
+            let flipped = disk.kill();
+            let mut damaged = bytes.clone();
+            damaged[offset] ^= 1;
+            flipped.tamper(&name, damaged);
+            let Err(error) = open(&flipped) else {
+                panic!("byte {offset} of {name} was not noticed");
+            };
+            let message = error.to_string();
+            let named = match offset {
+                0..8 => 0,
+                // The checksum and what it covers.
+                8..40 => 8,
+                offset => offset,
+            };
+            let start = format!("/forgetful/{name} is damaged at offset {named}: its first page");
+            assert!(message.starts_with(&start), "{message}");
+            assert!(message.contains("wal repair /forgetful --accept-loss"));
+        }
+        let cut = disk.kill();
+        cut.tamper(&name, bytes[..50].to_vec());
+        let message = open(&cut).err().unwrap().to_string();
+        let start = format!("/forgetful/{name} is damaged at offset 50: ");
+        assert!(message.starts_with(&start), "{message}");
+    }
+}
+
+#[test]
+fn a_wrong_length_names_the_offset_where_it_begins() {
+    let (disk, _) = sound_log(6, true);
+    let name = segments(&disk).pop().unwrap();
+    let bytes = disk.read(&name);
+    let made = bytes.len();
+    for (length, what) in [(made - 7, "ends"), (made + 7, "goes on")] {
+        let other = disk.kill();
+        let mut damaged = bytes.clone();
+        damaged.resize(length, 0);
+        other.tamper(&name, damaged);
+        let message = open(&other).err().unwrap().to_string();
+        let offset = length.min(made);
+        let start = format!(
+            "/forgetful/{name} is damaged at offset {offset}: it {what} there, and was made with {made} bytes."
+        );
+        assert!(message.starts_with(&start), "{message}");
+    }
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! The rules of replay, against the miniature server: in order, with snapshots taken at no moment in particular, and with
 //! the records of several threads in another order than what happened.
 
-use super::super::file::forgetful::Dice;
+use super::super::file::forgetful::{Dice, ForgetfulDisk};
+use super::super::key::SessionKey;
 use super::super::record::Lease;
 use super::super::recovered::Recovered;
 use super::super::replay::Layout;
 use super::super::tests::model::{View, World};
 use super::*;
 use proptest::prelude::*;
-use std::path::Path;
 use std::time::Instant;
 
 fn recovered(state: State) -> Recovered {
-    Recovered::new(state, &Layout::default(), Instant::now(), Path::new("x")).unwrap()
+    let disk = ForgetfulDisk::new();
+    SessionKey::replace(&disk, None).unwrap();
+    Recovered::new(state, &Layout::default(), Instant::now(), &disk).unwrap()
 }
 
 fn apply_all<'a>(state: &mut State, records: impl IntoIterator<Item = &'a Record<'a>>) {

@@ -6,7 +6,7 @@ use super::super::file::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use super::super::frame;
 use super::super::log::Log;
 use super::super::recovered::Recovered;
-use super::super::segment::{Header, Name, PAGE_BYTES, Sort};
+use super::super::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
 use super::life::{Life, Trail, live, options};
 use super::model::View;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn many_lives_on_one_log() {
 fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
     let seed = 1;
     for fail in 0..operations(seed) {
-        for kind in [FailKind::Broken, FailKind::Full] {
+        for kind in [FailKind::Broken, FailKind::Full, FailKind::Late] {
             let dice = &mut Dice(seed);
             let trail = &mut Trail::new();
             let disk = ForgetfulDisk::new();
@@ -95,7 +95,7 @@ fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
                 panic!("operation {fail} failed and nobody said so");
             };
             let code = match kind {
-                FailKind::Broken => 5,
+                FailKind::Broken | FailKind::Late => 5,
                 FailKind::Full => 28,
             };
             assert_eq!(failure.source.raw_os_error(), Some(code));
@@ -105,6 +105,35 @@ fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
             let disk = disk.kill();
             drop(Life::begin(&disk, trail).unwrap());
             let disk = disk.cut_power(Keep::Nothing, dice);
+            Life::begin(&disk, trail).unwrap();
+        }
+    }
+}
+
+/// Opens, renames, unlinks and syncs of a start fail, one after the other. The start fails with them, and the next one finds
+/// everything.
+#[test]
+fn a_start_that_meets_an_error_loses_nothing() {
+    let trail = &mut Trail::new();
+    let disk = ForgetfulDisk::new();
+    drop(live(&disk, trail, &mut Dice(7), TURNS).unwrap());
+    disk.create(UNFINISHED, 100).unwrap();
+    disk.create(&Name::Snapshot(0).to_string(), 100).unwrap();
+    let operations = {
+        let disk = disk.kill();
+        Life::begin(&disk, &mut trail.clone()).unwrap();
+        disk.operations()
+    };
+    for fail in 0..operations {
+        for kind in [FailKind::Broken, FailKind::Full, FailKind::Late] {
+            let trail = &mut trail.clone();
+            let disk = disk.kill();
+            disk.fail_at(fail, kind);
+            let begun = Life::begin(&disk, trail);
+            assert!(disk.has_failed() && begun.is_err(), "operation {fail}");
+            let disk = disk.kill();
+            drop(Life::begin(&disk, trail).unwrap());
+            let disk = disk.cut_power(Keep::Nothing, &mut Dice(fail));
             Life::begin(&disk, trail).unwrap();
         }
     }

@@ -145,7 +145,7 @@ fn looking_changes_nothing_and_shows_damage() {
 
     let after: Vec<Vec<u8>> = disk.names().iter().map(|name| disk.read(name)).collect();
     assert_eq!(before, after);
-    assert_eq!(disk.operations(), 0);
+    assert_eq!(disk.changes(), 0);
 }
 
 #[test]
