@@ -20,7 +20,7 @@
 mod locks;
 mod parameters;
 
-use crate::exposition;
+use crate::exposition::{self, Format};
 use crate::oldest::Oldest;
 use crate::shared::Shared;
 use axum::Router;
@@ -281,12 +281,18 @@ async fn readyz(State(view): State<Arc<View>>) -> Response {
     json(StatusCode::OK, &ready)
 }
 
-async fn metrics(State(view): State<Arc<View>>) -> Response {
+async fn metrics(State(view): State<Arc<View>>, request: Request) -> Response {
     let shared = &view.shared;
     let now = shared.clock.now();
     let oldest_ms = view.oldest.lock().look(&shared.engine, now);
-    let page = exposition::page(shared, oldest_ms);
-    answer(StatusCode::OK, exposition::CONTENT_TYPE, page)
+    let accepts = request.headers().get_all(header::ACCEPT);
+    let accepts = accepts.iter().filter_map(|value| value.to_str().ok());
+    let format = Format::wanted_by(accepts);
+    let page = exposition::page(shared, oldest_ms, format);
+    let mut response = answer(StatusCode::OK, format.content_type(), page);
+    let vary = HeaderValue::from_static("Accept");
+    response.headers_mut().insert(header::VARY, vary);
+    response
 }
 
 async fn nothing_here(request: Request) -> Response {

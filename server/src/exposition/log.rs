@@ -1,9 +1,8 @@
 //! The log on disk, in numbers.
 
-use super::sheet::{Sheet, Spread};
+use super::sheet::{Sheet, Spread, Unit};
 use crate::shared::Shared;
 use crate::wal::Histogram;
-use prometheus_client::registry::Unit;
 use std::fmt;
 
 /// What the log counts, at one moment.
@@ -54,7 +53,7 @@ impl LogNumbers {
         })
     }
 
-    pub(super) fn show(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    pub(super) fn show(&self, sheet: &mut Sheet) -> fmt::Result {
         sheet.histogram(
             "log_sync",
             "How long the disk took to sync the log",

@@ -52,6 +52,12 @@ pub(crate) fn get(server: &Server, path: &str) -> Answer {
     ask(http_addr(server), "GET", path, "").expect("the server answers")
 }
 
+/// With a header that says what the client can read.
+pub(crate) fn get_as(server: &Server, path: &str, accept: &str) -> Answer {
+    let header = format!("Accept: {accept}\r\n");
+    ask(http_addr(server), "GET", path, &header).expect("the server answers")
+}
+
 /// Sends one request and reads to the end of the connection. `None`: there is nobody any more.
 fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
     let request =
