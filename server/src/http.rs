@@ -10,7 +10,7 @@
 //! | `/`            | the paths                                       | yes   |
 //! | `/metrics`     | for Prometheus: `exposition.rs`                 | yes   |
 //! | `/healthz`     | 200 as long as the process works                | no    |
-//! | `/readyz`      | 200 if clients should come, else 503 and why    | no    |
+//! | `/readyz`      | 200 if clients should come, else 503 and why; `?granting`: if new locks are granted | no |
 //! | `/locks`       | locks by prefix, in pages: `http/locks.rs`      | yes   |
 //! | `/locks/{key}` | one lock                                        | yes   |
 //!
@@ -227,6 +227,7 @@ fencepost: a lock server. This is its read-only side.
 /metrics                        for Prometheus
 /healthz                        200 as long as the process works
 /readyz                         200 if clients should come, else 503 and why
+/readyz?granting                200 if new locks are granted, else 503 and until when
 /locks?prefix=&limit=&cursor=   who holds and waits for what, in pages
 /locks/{key}                    one lock; percent-encode what a path cannot carry
 ";
@@ -239,7 +240,10 @@ async fn healthz() -> Response {
 
 #[derive(Serialize)]
 struct Readiness {
+    /// Clients should come: to claim what they hold, if not to take something new.
     ready: bool,
+    /// New locks are granted.
+    granting: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     /// How long until that is over, if it is known.
@@ -250,35 +254,57 @@ struct Readiness {
     until: Option<String>,
 }
 
-async fn readyz(State(view): State<Arc<View>>) -> Response {
-    if view.shared.stop.is_cancelled() {
-        let stopping = Readiness {
-            ready: false,
-            reason: Some("stopping"),
+impl Readiness {
+    fn of(shared: &Shared) -> Readiness {
+        let plain = Readiness {
+            ready: true,
+            granting: true,
+            reason: None,
             remaining_ms: None,
             until: None,
         };
-        return json(StatusCode::SERVICE_UNAVAILABLE, &stopping);
+        if shared.stop.is_cancelled() {
+            return Readiness {
+                ready: false,
+                granting: false,
+                reason: Some("stopping"),
+                ..plain
+            };
+        }
+        if shared.recovery.is_on() {
+            let left_ms = shared.recovery.remaining_ms(shared.clock.now());
+            let left_ms = left_ms.unwrap_or(0);
+            let until = SystemTime::now() + Duration::from_millis(left_ms);
+            return Readiness {
+                granting: false,
+                reason: Some("recovering"),
+                remaining_ms: Some(left_ms),
+                until: Some(humantime::format_rfc3339_millis(until).to_string()),
+                ..plain
+            };
+        }
+        plain
     }
-    let recovery = &view.shared.recovery;
-    if recovery.is_on() {
-        let left_ms = recovery.remaining_ms(view.shared.clock.now()).unwrap_or(0);
-        let until = SystemTime::now() + Duration::from_millis(left_ms);
-        let recovering = Readiness {
-            ready: false,
-            reason: Some("recovering"),
-            remaining_ms: Some(left_ms),
-            until: Some(humantime::format_rfc3339_millis(until).to_string()),
-        };
-        return json(StatusCode::SERVICE_UNAVAILABLE, &recovering);
-    }
-    let ready = Readiness {
-        ready: true,
-        reason: None,
-        remaining_ms: None,
-        until: None,
+}
+
+/// In the grace period the server is ready: who kept its clients away then would keep the holders
+/// from claiming their locks. Whether new locks are granted is another question, with an address of
+/// its own.
+async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
+    let readiness = Readiness::of(&view.shared);
+    let is_yes = match request.uri().query() {
+        None | Some("") => readiness.ready,
+        Some("granting" | "granting=") => readiness.granting,
+        Some(_) => {
+            let sentence = "there is one parameter, granting: whether new locks are granted";
+            return refuse(StatusCode::BAD_REQUEST, sentence);
+        }
     };
-    json(StatusCode::OK, &ready)
+    let status = match is_yes {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    json(status, &readiness)
 }
 
 async fn metrics(State(view): State<Arc<View>>, request: Request) -> Response {

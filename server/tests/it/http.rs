@@ -87,7 +87,11 @@ fn the_index_lists_the_paths_and_the_probes_say_yes() {
     let health = get(&server, "/healthz");
     assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
     let ready = get(&server, "/readyz");
-    assert_eq!((ready.status, ready.json()), (200, json!({"ready": true})));
+    let yes = json!({"ready": true, "granting": true});
+    assert_eq!((ready.status, ready.json()), (200, yes.clone()));
+    let granting = get(&server, "/readyz?granting");
+    assert_eq!((granting.status, granting.json()), (200, yes));
+    assert_eq!(get(&server, "/readyz?else").status, 400);
 }
 
 #[test]
@@ -104,7 +108,7 @@ fn a_server_that_stops_is_healthy_but_not_ready() {
         }
     };
     assert_eq!(not_ready.status, 503);
-    let reason = json!({"ready": false, "reason": "stopping"});
+    let reason = json!({"ready": false, "granting": false, "reason": "stopping"});
     assert_eq!(not_ready.json(), reason);
     drop(peer);
     stopping.join().expect("the server stops");
