@@ -23,6 +23,7 @@ mod parameters;
 use crate::exposition::{self, Format};
 use crate::oldest::Oldest;
 use crate::shared::Shared;
+use crate::standby::Standby;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -78,35 +80,36 @@ pub(crate) struct View {
     needs_token: bool,
 }
 
-/// Takes the port.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// Takes the port, and says which it is.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok(listener)
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 impl Http {
     /// Serves on a port that was taken.
-    pub(crate) fn start(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<Http> {
-        let address = listener.local_addr()?;
+    pub(crate) fn start(
+        (standby, runtime): (Standby, Runtime),
+        (listener, address): (std::net::TcpListener, SocketAddr),
+        shared: Arc<Shared>,
+    ) -> Http {
         let view = Arc::new(View {
             needs_token: shared.tokens.is_required() && !address.ip().to_canonical().is_loopback(),
             shared,
             oldest: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let stop = CancellationToken::new();
-        let thread = std::thread::Builder::new().name("http".to_owned()).spawn({
+        let thread = standby.begin({
             let stop = stop.clone();
             move || runtime.block_on(serve(listener, routes(view), stop))
-        })?;
-        Ok(Http {
+        });
+        Http {
             address,
             stop,
             thread: Some(thread),
-        })
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -47,6 +47,15 @@ impl SessionKeys {
         }
     }
 
+    /// Those of an earlier server, or new ones that end with this process. Writes nothing.
+    pub(crate) fn load_if_there(dir: &Path) -> io::Result<Self> {
+        match read(&dir.join(KEY_FILE)) {
+            Ok(key) => Ok(SessionKeys { key }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::fleeting()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Under another name first, so that there is never half a key.
     fn save(&self, dir: &Path, path: &Path) -> io::Result<()> {
         let draft = path.with_extension("new");

@@ -5,31 +5,27 @@ use crate::auth::Tokens;
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::core::Core;
-use crate::host::{Post, Switchboard};
-use crate::http::{self, Http};
-use crate::metrics::Metrics;
+use crate::http::Http;
 use crate::net::listener;
 use crate::net::stopping::{self, Signals};
 use crate::notify::Notifier;
 use crate::pinning;
+use crate::preflight::{Preflight, Purpose, preflight};
 use crate::redis;
-use crate::secret::SessionKeys;
 use crate::shared::Shared;
 use crate::start_error::StartError;
 use crate::stock::Stocker;
-use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored};
+use crate::storage::Keeper;
 use crate::wal::Disk;
-use engine::{Engine, Fence, Seat, SessionId, Settings};
+use engine::{Seat, SessionId};
 use hashbrown::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use tokio_util::sync::CancellationToken;
 
 /// As a shell reports a program that an interrupt ended.
 const EXIT_AT_SECOND_SIGNAL: i32 = 130;
@@ -53,9 +49,9 @@ pub struct Server {
 /// Puts the settings of an embedded server together.
 #[derive(Clone, Default)]
 pub struct Builder {
-    config: Config,
-    disk: Option<Arc<dyn Disk>>,
-    snapshot_log_bytes: Option<u64>,
+    pub(crate) config: Config,
+    pub(crate) disk: Option<Arc<dyn Disk>>,
+    pub(crate) snapshot_log_bytes: Option<u64>,
 }
 
 impl Builder {
@@ -108,9 +104,16 @@ impl Builder {
         self
     }
 
-    /// Starts the server. When this returns, clients can connect.
+    /// Starts the server. When this returns, clients can connect. When it fails, the data directory
+    /// is as it was, unless the disk itself failed.
     pub fn start(self) -> Result<Server, StartError> {
         Server::start(self)
+    }
+
+    /// Does everything that a start does up to its first write, and lets go of it all: whether a
+    /// server could start now.
+    pub fn check(self) -> Result<(), StartError> {
+        preflight(self, Purpose::Check).map(drop)
     }
 }
 
@@ -131,129 +134,60 @@ impl Server {
     }
 
     fn start(builder: Builder) -> Result<Server, StartError> {
-        let Builder {
-            config,
-            disk,
-            snapshot_log_bytes,
-        } = builder;
-        config.check().map_err(StartError::Setting)?;
-        let tokens = match &config.auth_token_file {
-            Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
-            None => Tokens::none(),
-        };
-        let core_count = config.thread_count() as usize;
-        let cannot_listen = |address| move |error| StartError::Listen { address, error };
-        let listeners =
-            listener::bind_all(config.listen, core_count).map_err(cannot_listen(config.listen))?;
+        let Preflight {
+            mut shared,
+            posts,
+            opening,
+            alarm,
+            mut restored,
+            audit,
+            listeners,
+            mut redis_listeners,
+            http_listener,
+            threads,
+        } = preflight(builder, Purpose::Start)?;
         let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
-        let http_listener = match config.http {
-            Some(address) => Some(http::bind(address).map_err(cannot_listen(address))?),
-            None => None,
-        };
-        let mut redis_listeners = redis::Listeners::default();
-        if let Some(address) = config.redis_listen {
-            redis_listeners
-                .bind_tcp(address, core_count)
-                .map_err(cannot_listen(address))?;
-        }
-        if let Some(path) = &config.redis_unix {
-            redis_listeners
-                .bind_unix(path, core_count)
-                .map_err(|error| StartError::ListenUnix {
-                    path: path.clone(),
-                    error,
-                })?;
-        }
-        let clock = Clock::start();
-        let opening = Opening::read(&config, disk, snapshot_log_bytes, clock_floor())
-            .map_err(StartError::Storage)?;
-        let audit = match &config.audit_log {
-            Some(path) => Some(audit::Writer::start(path, clock).map_err(|error| {
-                let path = path.clone();
-                StartError::Audit { path, error }
-            })?),
-            None => None,
-        };
-        let mut settings = engine_settings(&config, clock);
-        let posts: Arc<[Post]> = (0..core_count).map(|_| Post::new()).collect();
-        let mut alarm = None;
-        let (mut storage, mut found, mut recovery) = (None, None, Recovery::default());
-        let mut keys = SessionKeys::fleeting();
-        if let Some(mut opening) = opening {
-            settings.floor = opening.floor;
-            settings.ceiling = opening.ceiling();
-            settings.keys_expected = opening.locks();
-            let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
-            let until = (!opening.grace.is_zero()).then_some(until);
-            std::mem::swap(&mut keys, &mut opening.keys);
-            let (opened, recovered, now_unix_ms) = opening
-                .start(posts.clone(), settings.shards, clock)
+        // The first write. What still fails from here on is the disk itself.
+        if let Some(opening) = opening {
+            let shards = shared.engine.shard_count();
+            let storage = opening
+                .start(posts, shards, shared.clock, restored.latest_end)
                 .map_err(StartError::Storage)?;
-            recovery = Recovery::new(until, recovered.horizon_unix_ms);
-            storage = Some(Arc::new(opened));
-            alarm = Some(Arc::new(Alarm::new(settings.shards)));
-            found = Some((recovered, now_unix_ms));
+            shared.storage = Some(Arc::new(storage));
+            shared.record_redis();
         }
-        let audit_events = audit.as_ref().map(audit::Writer::audit);
-        let switchboard = Switchboard::new(posts, audit_events, alarm.clone());
-        let shared = Arc::new(Shared {
-            engine: Engine::new(settings, switchboard),
-            clock,
-            tokens,
-            keys,
-            storage,
-            recovery,
-            redis: OnceLock::new(),
-            stocker: OnceLock::new(),
-            metrics: Metrics::new(core_count),
-            core_count,
-            connections: AtomicUsize::new(0),
-            started_unix_ms: since_epoch().as_millis() as u64,
-            stop: CancellationToken::new(),
-            config,
-        });
-        let mut restored = Restored::default();
-        if let Some((recovered, now_unix_ms)) = found {
-            restored =
-                storage::restore(&shared, &recovered, now_unix_ms).map_err(StartError::Restore)?;
-            if !recovered.sessions.is_empty() {
-                tracing::info!(
-                    sessions = restored.sessions,
-                    locks = restored.locks,
-                    over = restored.over,
-                    "put back what was held at the last stop"
-                );
-            }
+        if restored.sessions > 0 {
+            tracing::info!(
+                sessions = restored.sessions,
+                locks = restored.locks,
+                over = restored.over,
+                "put back what was held at the last stop"
+            );
         }
-        if let Some(storage) = &shared.storage {
-            storage
-                .begin(restored.latest_end)
-                .map_err(StartError::Storage)?;
-        }
-        let redis_addr = redis_listeners.local_addr();
-        let redis_unix = redis_listeners.unix_path();
-        if redis_addr.is_some() || redis_unix.is_some() {
-            shared.open_redis().map_err(StartError::Restore)?;
-        }
+        let shared = Arc::new(shared);
         let mut server = Server {
             shared: shared.clone(),
             local_addr,
-            redis_addr,
-            redis_unix,
+            redis_addr: redis_listeners.local_addr(),
+            redis_unix: redis_listeners.unix_path(),
             threads: Vec::new(),
             http: None,
             keeper: None,
-            stocker: None,
+            stocker: Some(Stocker::start(threads.stocker, shared.clone())),
             audit,
             is_closed: false,
         };
-        if let (Some(storage), Some(alarm)) = (&shared.storage, alarm) {
-            let keeper = Keeper::start(shared.clone(), storage.clone(), alarm);
-            server.keeper = Some(keeper.map_err(StartError::System)?);
+        if let Some(audit) = &mut server.audit {
+            audit.begin();
         }
-        let stocker = Stocker::start(shared.clone()).map_err(StartError::System)?;
-        server.stocker = Some(stocker);
-        for (id, listener) in listeners.into_iter().enumerate() {
+        if let (Some(standby), Some(storage), Some(alarm)) =
+            (threads.keeper, &shared.storage, alarm)
+        {
+            let keeper = Keeper::start(standby, shared.clone(), storage.clone(), alarm);
+            server.keeper = Some(keeper);
+        }
+        let cores = listeners.into_iter().zip(threads.cores);
+        for (id, (listener, (standby, runtime))) in cores.enumerate() {
             let shared = shared.clone();
             let doors = Doors {
                 native: listener,
@@ -261,14 +195,12 @@ impl Server {
                 redis_unix: redis_listeners.unix.pop(),
             };
             let seats = restored.seats.get_mut(id).map(std::mem::take);
-            let thread = std::thread::Builder::new()
-                .name(format!("core-{id}"))
-                .spawn(move || run_core(id, shared, doors, seats.unwrap_or_default()))
-                .map_err(StartError::System)?;
+            let seats = seats.unwrap_or_default();
+            let thread = standby.begin(move || run_core(id, &runtime, shared, doors, seats));
             server.threads.push(thread);
         }
-        if let Some(listener) = http_listener {
-            server.http = Some(Http::start(listener, shared).map_err(StartError::System)?);
+        if let (Some(thread), Some(listener)) = (threads.http, http_listener) {
+            server.http = Some(Http::start(thread, listener, shared));
         }
         Ok(server)
     }
@@ -336,6 +268,12 @@ impl Drop for Server {
     }
 }
 
+/// Whether a server could start now with these settings: ports, tokens, audit log, data directory,
+/// limits and room on the disk. Nothing is changed.
+pub fn check(config: Config) -> Result<(), StartError> {
+    Server::builder().config(config).check()
+}
+
 /// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
 pub fn run(config: Config) -> Result<(), StartError> {
     run_with(Server::builder().config(config))
@@ -386,21 +324,20 @@ struct Doors {
     redis_unix: Option<std::os::unix::net::UnixListener>,
 }
 
-fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<SessionId, Seat>) {
+fn run_core(
+    id: usize,
+    runtime: &Runtime,
+    shared: Arc<Shared>,
+    doors: Doors,
+    seats: HashMap<SessionId, Seat>,
+) {
     if shared.config.pin
         && let Err(error) = pinning::pin(id)
     {
         tracing::warn!("core {id} goes where the system puts it: {error}");
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return tracing::error!("core {id} has no runtime: {error}"),
-    };
     let local = LocalSet::new();
-    local.block_on(&runtime, async move {
+    local.block_on(runtime, async move {
         let core = Core::new(id, shared.clone(), seats);
         tokio::task::spawn_local(core.clone().take_mail());
         tokio::task::spawn_local(core.clone().turn_wheels());
@@ -439,37 +376,4 @@ fn spawn_accepting(
             tracing::error!("core {core} cannot accept clients of Redis: {error}");
         }
     });
-}
-
-fn since_epoch() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
-/// Where fences begin when nothing is on disk: they stay monotonic by the clock. A million a second, for two hundred years.
-/// Not only whole seconds count, or a server that is back within one would issue the same fences again.
-fn clock_floor() -> Fence {
-    let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
-    Fence::new(floor as u64).unwrap_or(Fence::ZERO)
-}
-
-fn engine_settings(config: &Config, clock: Clock) -> Settings {
-    Settings {
-        shards: config.shard_count() as usize,
-        keys_max: config.keys_max,
-        keys_expected: 0,
-        sessions_max: config.sessions_max,
-        waiters_per_key_max: config.waiters_per_key_max,
-        waiters_max: config.waiters_max,
-        shared_holders_max: config.shared_holders_max,
-        bytes_max: config.bytes_max,
-        idle_ms: config.idle.as_millis() as u64,
-        // A core that paused would keep the holder's release waiting, too.
-        pauses_before_refusal: 0,
-        floor: clock_floor(),
-        ceiling: Fence::MAX,
-        hash_seed: None,
-        now: clock.now(),
-    }
 }

@@ -97,21 +97,26 @@ impl Shared {
                     .ok_or(Limit::Sessions)?
             }
         };
-        let until = self.engine.keep_alive(session.id, u64::MAX, now);
-        let until = until.unwrap_or(Tick::MAX);
-        if let Some(storage) = &self.storage
-            && storage.scope == Scope::Leases
-        {
-            storage.wal.append(&Record::SessionOpened {
-                session: session.public_id,
-                ttl_ms: session.ttl_ms,
-                deadline_unix_ms: storage.unix_ms(until),
-                name: session.client_name.as_bytes(),
-            });
-        }
+        self.engine.keep_alive(session.id, u64::MAX, now);
         let port = Port::new(session, self.engine.shard_count());
         assert!(self.redis.set(port).is_ok(), "a server opens its port once");
         Ok(())
+    }
+
+    /// Writes down the session of the Redis port, if there is one.
+    pub(crate) fn record_redis(&self) {
+        if let Some(port) = self.redis.get()
+            && let Some(storage) = &self.storage
+            && storage.scope == Scope::Leases
+        {
+            let session = &port.session;
+            storage.wal.append(&Record::SessionOpened {
+                session: session.public_id,
+                ttl_ms: session.ttl_ms,
+                deadline_unix_ms: storage.unix_ms(self.engine.session_deadline(session.id)),
+                name: session.client_name.as_bytes(),
+            });
+        }
     }
 
     /// Ends a session now: its locks go to those who wait for them.

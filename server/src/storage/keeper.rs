@@ -4,9 +4,9 @@
 use super::opening::{next_ceiling, open_up, push_ceilings};
 use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up, photo, unix_now_ms, wall_offset_ms};
 use crate::shared::Shared;
+use crate::standby::Standby;
 use crate::wal::{Batch, Record, Scope, WalError};
 use engine::{Fence, Tick};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -37,10 +37,11 @@ struct Rounds {
 
 impl Keeper {
     pub(crate) fn start(
+        standby: Standby,
         shared: Arc<Shared>,
         storage: Arc<Storage>,
         alarm: Arc<Alarm>,
-    ) -> io::Result<Keeper> {
+    ) -> Keeper {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let mut rounds = Rounds {
             clock_written: shared.clock.now(),
@@ -48,7 +49,7 @@ impl Keeper {
             storage,
             alarm: alarm.clone(),
         };
-        let thread = thread::Builder::new().name("keeper".to_owned()).spawn({
+        let thread = standby.begin({
             let is_stopping = is_stopping.clone();
             move || {
                 while !is_stopping.load(Ordering::Acquire) {
@@ -58,13 +59,13 @@ impl Keeper {
                     thread::park_timeout(rounds.pause());
                 }
             }
-        })?;
+        });
         // Nobody rings before clients are let in, and a ring that comes now is found in the first round.
         let _ = alarm.keeper.set(thread.thread().clone());
-        Ok(Keeper {
+        Keeper {
             is_stopping,
             thread: Some(thread),
-        })
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) use restore::{Restored, restore};
 
 use crate::clock::Clock;
 use crate::host::Post;
-use crate::wal::{Listener, Record, Scope, Ticket, Wal, WalError};
+use crate::wal::{Listener, Scope, Ticket, Wal, WalError};
 use engine::Tick;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -81,26 +81,9 @@ impl Storage {
         }
     }
 
-    /// Makes the first horizon durable, beyond all that was put back. Waits for the disk.
-    pub(crate) fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
-        if self.scope == Scope::Leases {
-            return Ok(());
-        }
-        let horizon = Storage::horizon_for(latest_end);
-        let unix_ms = self.unix_ms(horizon);
-        self.wal
-            .wait(self.wal.append(&Record::Horizon { unix_ms }))?;
-        self.horizon_synced(horizon);
-        Ok(())
-    }
-
     /// A tick as the time on the wall.
     pub(crate) fn unix_ms(&self, tick: Tick) -> u64 {
-        if tick == Tick::NEVER {
-            return FOREVER_UNIX_MS;
-        }
-        let offset_ms = self.wall_offset_ms.load(Ordering::Relaxed);
-        tick.as_ms().saturating_add_signed(offset_ms)
+        as_unix_ms(tick, self.wall_offset_ms.load(Ordering::Relaxed))
     }
 
     /// Whether every lease that ends at `until` is covered by the horizon on the disk; and takes note of it.
@@ -124,6 +107,14 @@ impl Storage {
     pub(crate) fn horizon_synced(&self, horizon: Tick) {
         self.horizon_ms
             .fetch_max(horizon.as_ms(), Ordering::Release);
+    }
+}
+
+/// A tick as the time on the wall, which is ahead of it by so much.
+fn as_unix_ms(tick: Tick, offset_ms: i64) -> u64 {
+    match tick {
+        Tick::NEVER => FOREVER_UNIX_MS,
+        tick => tick.as_ms().saturating_add_signed(offset_ms),
     }
 }
 

@@ -1,9 +1,10 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
-use super::{Storage, Wakeup, give_up, unix_now_ms};
+use super::{Storage, Wakeup, give_up, unix_now_ms, wall_offset_ms};
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
+use crate::preflight::Purpose;
 use crate::secret::SessionKeys;
 use crate::wal::{self, Batch, Disk, Opened, Options, Record, Recovered, Scope, WalError};
 use engine::{Engine, Fence, Tick};
@@ -17,11 +18,11 @@ pub(super) const CEILING_STEP: u64 = 1 << 20;
 /// What was found in the data directory, before there is an engine.
 pub(crate) struct Opening {
     opened: Opened,
-    recovered: Recovered,
+    pub(crate) recovered: Recovered,
     scope: Scope,
     pub(crate) keys: SessionKeys,
     /// The time on the wall, as it is told to be: never earlier than any the log knows of.
-    now_unix_ms: u64,
+    pub(crate) now_unix_ms: u64,
     /// How long holders from before may claim what is theirs; zero if everything is known.
     pub(crate) grace: Duration,
     /// Every fence lies above this.
@@ -29,9 +30,11 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Reads the data directory. `None` if nothing is to survive, and then nothing is touched.
+    /// Reads the data directory, and changes nothing that is in it. `None` if nothing is to
+    /// survive.
     pub(crate) fn read(
         config: &Config,
+        purpose: Purpose,
         disk: Option<Arc<dyn Disk>>,
         snapshot_log_bytes: Option<u64>,
         clock_floor: Fence,
@@ -55,7 +58,11 @@ impl Opening {
                 source: Arc::new(error),
             })
         };
-        let keys = SessionKeys::load_or_create(&config.data_dir).map_err(cannot_use)?;
+        let keys = match purpose {
+            Purpose::Start => SessionKeys::load_or_create(&config.data_dir),
+            Purpose::Check => SessionKeys::load_if_there(&config.data_dir),
+        };
+        let keys = keys.map_err(cannot_use)?;
         report(&recovered);
         // A clock that was set back: of the time that has passed nothing is known but that it has. So leases run from the
         // latest moment that the log knows of, and end too late rather than too early.
@@ -95,28 +102,35 @@ impl Opening {
         }
     }
 
-    /// Starts to write, and makes the first ceilings durable. Waits for the disk.
+    /// Starts to write, and makes the first horizon, beyond all that was put back, and the first
+    /// ceilings durable. Waits for the disk.
     pub(crate) fn start(
         self,
         posts: Arc<[Post]>,
         shards: usize,
         clock: Clock,
-    ) -> Result<(Storage, Recovered, u64), WalError> {
+        latest_end: Tick,
+    ) -> Result<Storage, WalError> {
         let ceiling = self.ceiling();
-        let wal = self.opened.start(Wakeup { posts })?;
-        let mut batch = Batch::new();
-        batch.push(&Record::Clock {
+        let horizon = Storage::horizon_for(latest_end);
+        let mut before = vec![Record::Clock {
             unix_ms: self.now_unix_ms,
-        });
-        if ceiling > self.floor {
-            push_ceilings(&mut batch, 0..shards, ceiling);
+        }];
+        if self.scope == Scope::Fences {
+            let unix_ms = super::as_unix_ms(horizon, wall_offset_ms(clock));
+            before.push(Record::Horizon { unix_ms });
         }
-        wal.wait(wal.append_batch(batch))?;
-        Ok((
-            Storage::new(wal, self.scope, clock),
-            self.recovered,
-            self.now_unix_ms,
-        ))
+        let wal = self.opened.start_after(&before, Wakeup { posts })?;
+        let storage = Storage::new(wal, self.scope, clock);
+        if self.scope == Scope::Fences {
+            storage.horizon_synced(horizon);
+        }
+        if ceiling > self.floor {
+            let mut batch = Batch::new();
+            push_ceilings(&mut batch, 0..shards, ceiling);
+            storage.wal.wait(storage.wal.append_batch(batch))?;
+        }
+        Ok(storage)
     }
 }
 

@@ -3,11 +3,16 @@
 //!
 //! # Opening
 //!
-//! Replay reads the log and changes nothing. Only when all of it was believed is the directory tidied, and the last
-//! segment **written once more**: its records as they are, zeros behind them, then synced. That makes true what was
-//! read, which may have come from a cache and not from the disk if the last server met an error; and it removes the
-//! remains of a write that was cut short, which might otherwise be found whole one day behind new records. Then
-//! [`Record::Started`] is written, so that from here on the log no longer ends in a clean stop.
+//! [`Found::read`] reads the log and changes nothing: a server that cannot start for another reason
+//! leaves the directory as it was. [`Found::start`] is the first that writes. It tidies the
+//! directory and **writes the last segment once more**: its records as they are, zeros behind them,
+//! then synced. That makes true what was read, which may have come from a cache and not from the
+//! disk if the last server met an error; and it removes the remains of a write that was cut short,
+//! which might otherwise be found whole one day behind new records. All of that may be done any
+//! number of times. Then [`Record::Started`] is written, so that from here on the log no longer
+//! ends in a clean stop. What must hold before that, a horizon above all, stands in front of it in
+//! the same write: a crash may leave a prefix of a write, so a reader that finds the start finds
+//! the horizon too.
 
 use super::error::{IoFailure, WalError};
 use super::file::{Blame, Disk};
@@ -68,40 +73,87 @@ pub(crate) struct Log {
     _lock: Box<dyn Send + Sync>,
 }
 
-impl Log {
-    /// Locks the directory, reads what is there, and makes it ready to be appended to.
-    pub(crate) fn open(
+/// A log that was read. Nothing in its directory has been changed.
+pub(crate) struct Found {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) layout: Layout,
+    options: Options,
+    metrics: Arc<Metrics>,
+    lock: Box<dyn Send + Sync>,
+}
+
+impl Found {
+    /// Locks the directory and reads what is there.
+    pub(crate) fn read(
         disk: Arc<dyn Disk>,
         options: &Options,
-    ) -> Result<(Log, Recovered), WalError> {
+    ) -> Result<(Found, Recovered), WalError> {
         let lock = lock(&*disk)?;
         let start = Instant::now();
         let mut state = State::default();
         let layout = replay::walk(&*disk, &mut state)?;
         let recovered = Recovered::new(state, &layout, start, disk.dir())?;
-
-        let shelf = Arc::new(Shelf::new(options.segment_bytes, options.spares_max));
-        let segment = ready(&*disk, &shelf, &layout)?;
         let metrics = Arc::new(Metrics::default());
         metrics.recovered(&recovered, &layout);
-        let mut log = Log {
+        let found = Found {
             disk,
-            shelf,
+            layout,
+            options: *options,
             metrics,
+            lock,
+        };
+        Ok((found, recovered))
+    }
+
+    /// Makes the log ready to be appended to, and says that a server has started. What must be
+    /// known before that, clocks and horizons only, stands in `before`.
+    pub(crate) fn start(self, before: &[Record<'_>]) -> Result<Log, WalError> {
+        let Options {
+            segment_bytes,
+            spares_max,
+            now_unix_ms,
+            scope,
+            ..
+        } = self.options;
+        let shelf = Arc::new(Shelf::new(segment_bytes, spares_max));
+        let segment = ready(&*self.disk, &shelf, &self.layout)?;
+        let mut log = Log {
+            disk: self.disk,
+            shelf,
+            metrics: self.metrics,
             segment,
-            end: layout.end,
+            end: self.layout.end,
             is_marked: false,
-            _lock: lock,
+            _lock: self.lock,
         };
-        let mut started = Vec::new();
-        let record = Record::Started {
-            unix_ms: options.now_unix_ms,
-            scope: options.scope,
+        let mut records = Vec::new();
+        for record in before {
+            assert!(
+                matches!(record, Record::Clock { .. } | Record::Horizon { .. }),
+                "{record:?} would end a clean stop"
+            );
+            record.append_to(&mut records);
+        }
+        let started = Record::Started {
+            unix_ms: now_unix_ms,
+            scope,
         };
-        record.append_to(&mut started);
-        log.commit(&mut started)?;
+        started.append_to(&mut records);
+        log.commit(&mut records)?;
         log.count_segments();
-        Ok((log, recovered))
+        Ok(log)
+    }
+}
+
+impl Log {
+    /// Reads the log and starts it at once.
+    #[cfg(test)]
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        options: &Options,
+    ) -> Result<(Log, Recovered), WalError> {
+        let (found, recovered) = Found::read(disk, options)?;
+        Ok((found.start(&[])?, recovered))
     }
 
     /// Where the next record goes. Everything before is on the disk.

@@ -1,13 +1,12 @@
 //! The write-ahead log: how fences and leases survive a crash. Format and rules are in `docs/wal.md`.
 //!
 //! ```text
-//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?;
-//! // ... build the server from `recovered` ...
-//! let wal = log.start(listener)?;          // the writer thread; `listener` hears what is synced
-//! let ticket = wal.append(&record);        // never waits
-//! // ... when the listener hears `ticket` or a later one, the reply may leave ...
-//! if wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ }
-//! wal.close(now_unix_ms)?;                 // a clean stop
+//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?; // ... build
+//! the server from `recovered` ... let wal = log.start(listener)?;          // the first write; the
+//! writer thread; `listener` hears what is synced let ticket = wal.append(&record);        // never
+//! waits // ... when the listener hears `ticket` or a later one, the reply may leave ... if
+//! wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ } wal.close(now_unix_ms)?;
+//! // a clean stop
 //! ```
 //!
 //! # The files
@@ -17,7 +16,7 @@
 //! | `record.rs`    | what the log says; `payload.rs`: as bytes; `frame.rs`: how bytes prove that they are a record |
 //! | `file.rs`      | what is asked of a disk, and the real one                                                     |
 //! | `segment.rs`   | the files: names, first pages, segments, spares                                               |
-//! | `log.rs`       | the log without threads: open, commit, go on in the next segment                              |
+//! | `log.rs`       | the log without threads: read, start, commit, go on in the next                               |
 //! | `queue.rs`     | from those who append to the one who writes; `writer.rs`: the thread that does                |
 //! | `snapshot.rs`  | writing snapshots                                                                             |
 //! | `replay.rs`    | reading everything back; `state.rs`, `leases.rs`: what it adds up to; `recovered.rs`          |
@@ -70,19 +69,20 @@ pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
 use file::Blame;
-use log::Log;
+use log::Found;
 use parking_lot::Mutex;
 use queue::Queue;
 use segment::Shelf;
 use snapshot::SnapshotFile;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Instant;
 use writer::Writer;
 
-/// Opens the log in `dir`, which is made if it does not exist, and reads it.
+/// Reads the log in `dir`, which is made if it does not exist. Nothing else is changed before
+/// [`Opened::start`].
 pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalError> {
     let disk = DirDisk::open_or_create(dir).map_err(|error| IoFailure {
         action: "open",
@@ -94,9 +94,9 @@ pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalErr
 
 /// Opens the log on a disk.
 pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recovered), WalError> {
-    let (log, recovered) = Log::open(disk, options)?;
+    let (found, recovered) = Found::read(disk, options)?;
     let opened = Opened {
-        log,
+        found,
         options: *options,
         ceiling_max: recovered.ceiling_max,
         snapshot_begin: recovered.snapshot_begin,
@@ -106,25 +106,43 @@ pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recove
 
 /// A log that was read and that nobody writes yet: what waits for its news is built from what it says.
 pub struct Opened {
-    log: Log,
+    found: Found,
     options: Options,
     ceiling_max: u64,
     snapshot_begin: Position,
 }
 
 impl Opened {
-    /// Starts the writer thread.
+    /// Starts to write. From here on the log no longer ends in a clean stop.
     pub fn start(self, listener: impl Listener) -> Result<Wal, WalError> {
-        let log = self.log;
+        self.start_after(&[], listener)
+    }
+
+    /// As [`Opened::start`], with clocks and horizons that are on the disk whenever the start is:
+    /// what a later server must know if this one is killed at any moment from now on.
+    pub fn start_after(
+        self,
+        before: &[Record<'_>],
+        listener: impl Listener,
+    ) -> Result<Wal, WalError> {
+        // The thread first: when there is none to be had, nothing has been written.
+        let (hand_over, taken) = mpsc::sync_channel::<Writer<_>>(1);
+        let spawned = thread::Builder::new()
+            .name("wal".to_owned())
+            .spawn(move || {
+                if let Ok(writer) = taken.recv() {
+                    writer.run();
+                }
+            });
+        let join = spawned.blame("start the writer of", &*self.found.disk, "")?;
+        let log = self.found.start(before)?;
         let disk = log.disk.clone();
         let shelf = log.shelf.clone();
         let metrics = log.metrics.clone();
         let queue = Arc::new(Queue::new(log.end()));
         let writer = Writer::new(log, queue.clone(), listener, self.ceiling_max);
-        let spawned = thread::Builder::new()
-            .name("wal".to_owned())
-            .spawn(move || writer.run());
-        let join = spawned.blame("start the writer of", &*disk, "")?;
+        let sent = hand_over.send(writer);
+        assert!(sent.is_ok(), "the thread waits for its writer");
         Ok(Wal {
             disk,
             shelf,

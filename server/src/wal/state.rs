@@ -113,7 +113,10 @@ impl State {
 
     /// A record of the log.
     pub(crate) fn apply_log(&mut self, record: &Record<'_>) -> Result<(), BrokenRule> {
-        let was_clean = std::mem::replace(&mut self.is_clean, false);
+        let was_clean = self.is_clean;
+        // What a server writes in front of its start leaves a clean stop as it was: see `log.rs`.
+        let is_prelude = matches!(record, Record::Clock { .. } | Record::Horizon { .. });
+        self.is_clean = was_clean && is_prelude;
         match *record {
             Record::Started { unix_ms, scope } => {
                 self.forget_unless(was_clean);

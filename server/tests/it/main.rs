@@ -16,6 +16,7 @@ mod redis;
 mod repeats;
 mod sessions;
 mod slow;
+mod start;
 mod stopping;
 mod stress;
 mod system;

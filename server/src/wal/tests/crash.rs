@@ -4,7 +4,8 @@ use super::super::error::WalError;
 use super::super::file::Disk;
 use super::super::file::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use super::super::frame;
-use super::super::log::Log;
+use super::super::log::{Found, Log, Options};
+use super::super::record::{Record, Scope};
 use super::super::recovered::Recovered;
 use super::super::segment::{Header, Name, PAGE_BYTES, Sort};
 use super::life::{Life, Trail, live, options};
@@ -161,4 +162,68 @@ fn stale_records(disk: &ForgetfulDisk) -> usize {
         }
     }
     count
+}
+
+/// A server that wrote down leases stopped in good order, and one that writes down fences only is
+/// killed while it starts. Once its start is on the disk, the leases are not known any more; so
+/// until when they last must be on the disk as well.
+#[test]
+fn a_start_that_is_killed_at_any_operation_leaves_a_clean_stop_or_its_horizon() {
+    const HORIZON: Record<'_> = Record::Horizon { unix_ms: 1 << 50 };
+    let start = |disk: &ForgetfulDisk| {
+        let options = Options {
+            scope: Scope::Fences,
+            ..options(1)
+        };
+        let (found, _) = Found::read(Arc::new(disk.clone()), &options)?;
+        found.start(&[Record::Clock { unix_ms: 1 }, HORIZON])
+    };
+    let stopped = ForgetfulDisk::new();
+    let trail = &mut Trail::new();
+    let life = live(&stopped, trail, &mut Dice(5), 20).unwrap();
+    life.end().unwrap();
+    let held = Found::read(Arc::new(stopped.clone()), &options(1))
+        .unwrap()
+        .1;
+    assert!(held.was_clean && !held.leases.is_empty());
+    let (mut clean, mut begun) = (0, 0);
+    for variant in 0..20 {
+        let mut stop = 0;
+        loop {
+            let disk = stopped.kill();
+            disk.stop_at(stop);
+            let is_over = start(&disk).is_ok();
+            let dice = &mut Dice(stop * 100 + variant);
+            let disk = after(&disk, dice);
+            let (_, found) = Found::read(Arc::new(disk), &options(1)).unwrap();
+            if found.was_clean {
+                clean += 1;
+                assert_eq!(found.scope, Some(Scope::Leases));
+                assert_eq!(found.leases.keys(), held.leases.keys(), "at {stop}");
+                assert!(!is_over, "what was reported as started is");
+            } else {
+                begun += 1;
+                assert_eq!(found.scope, Some(Scope::Fences));
+                assert_eq!(found.horizon_unix_ms, 1 << 50, "at {stop}");
+            }
+            if is_over {
+                break;
+            }
+            stop += 1;
+        }
+    }
+    assert!(clean > 20 && begun > 20, "{clean} and {begun}");
+}
+
+#[test]
+fn reading_a_log_changes_nothing() {
+    let disk = ForgetfulDisk::new();
+    let trail = &mut Trail::new();
+    live(&disk, trail, &mut Dice(5), 20).unwrap().end().unwrap();
+    let operations = disk.operations();
+    for _ in 0..2 {
+        let (_, found) = Found::read(Arc::new(disk.clone()), &options(1)).unwrap();
+        assert!(found.was_clean);
+    }
+    assert_eq!(disk.operations(), operations);
 }

@@ -1,0 +1,130 @@
+//! A start that cannot be, and one on a disk that fills up: what they leave behind, and what goes
+//! on.
+
+use crate::common::{LONG_MS, Peer, acquire, hello_for, start_with};
+use crate::http::free_port;
+use protocol::Reply;
+use server::config::{Config, Durability};
+use server::{Server, StartError};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+
+fn with_log(directory: &Path, durability: Durability) -> impl FnOnce(&mut Config) {
+    let data_dir = directory.to_owned();
+    move |config| {
+        config.data_dir = data_dir;
+        config.durability = durability;
+    }
+}
+
+/// Every file with its bytes.
+fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let files = entries.map(|entry| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, std::fs::read(entry.path()).unwrap())
+    });
+    files.collect()
+}
+
+/// A start that failed for a wrong audit log, a port that was taken or too small a limit had
+/// already written that a server was running. The next start found a stop without notice, had
+/// forgotten every lease, and granted nothing for a while.
+#[test]
+fn a_start_that_fails_leaves_the_log_as_it_was() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    type Spoil = Box<dyn Fn(&mut Config)>;
+    let spoils: [(&str, Spoil); 6] = [
+        (
+            "audit log",
+            Box::new(|config| config.audit_log = Some("/proc/none/audit".into())),
+        ),
+        ("port", Box::new(move |config| config.listen = taken)),
+        (
+            "HTTP port",
+            Box::new(move |config| config.http = Some(taken)),
+        ),
+        (
+            "Redis port",
+            Box::new(move |config| config.redis_listen = Some(taken)),
+        ),
+        (
+            "tokens",
+            Box::new(|config| config.auth_token_file = Some("/proc/none".into())),
+        ),
+        ("sessions", Box::new(|config| config.sessions_max = 1)),
+    ];
+    for durability in [Durability::Fence, Durability::Lease] {
+        let directory = tempfile::tempdir().unwrap();
+        let server = start_with(|builder| builder.with(with_log(directory.path(), durability)));
+        let mut holder = Peer::open(server.local_addr(), hello_for("holder", LONG_MS));
+        holder.acquire("k", LONG_MS);
+        let _second = Peer::open(server.local_addr(), hello_for("another session", LONG_MS));
+        server.shutdown();
+        let before = files(directory.path());
+        for (what, spoil) in &spoils {
+            let builder = || {
+                let builder = Server::builder().threads(2);
+                let builder = builder.with(with_log(directory.path(), durability));
+                builder.with(|config| spoil(config))
+            };
+            let started = builder().start().err().map(|error| error.to_string());
+            assert!(started.is_some(), "{what}");
+            assert!(files(directory.path()) == before, "{what}");
+            // What a check finds is what a start finds.
+            let checked = builder().check().err().map(|error| error.to_string());
+            assert_eq!(checked, started, "{what}");
+        }
+        let server = start_with(|builder| builder.with(with_log(directory.path(), durability)));
+        let mut other = Peer::connect(server.local_addr(), "other");
+        other.ask(&acquire("k", 100, 0), |reply| {
+            assert!(
+                matches!(reply, Reply::Refused(_)),
+                "{durability:?}: {reply:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_check_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let builder = || {
+        Server::builder().with(|config| {
+            config.data_dir = directory.path().join("not/yet/there");
+            config.durability = Durability::Fence;
+            config.audit_log = Some(directory.path().join("audit.log"));
+            config.redis_unix = Some(directory.path().join("redis.sock"));
+            config.http = Some(free_port());
+        })
+    };
+    builder().check().unwrap();
+    assert!(files(directory.path()).is_empty());
+    // A server may be started where a check was made, and then there is no room for another.
+    let server = builder().start().unwrap();
+    let refused = builder().check().unwrap_err();
+    assert!(
+        matches!(refused, StartError::ListenUnix { .. }),
+        "{refused}"
+    );
+    server.shutdown();
+    builder().check().unwrap();
+}
+
+#[test]
+fn a_check_says_where_nothing_can_be_made() {
+    let checked = |change: fn(&mut Config)| {
+        let builder = Server::builder().with(|config| config.durability = Durability::Fence);
+        builder.with(change).check().unwrap_err()
+    };
+    let refused = checked(|config| config.data_dir = "/proc/none/data".into());
+    assert!(matches!(refused, StartError::Storage(_)), "{refused}");
+    let refused = checked(|config| {
+        config.durability = Durability::None;
+        config.audit_log = Some("/proc/none/audit.log".into());
+    });
+    assert!(matches!(refused, StartError::Audit { .. }), "{refused}");
+}
