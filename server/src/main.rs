@@ -41,6 +41,7 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
 /// Why the server does not start, or would not.
 fn refused(error: StartError) -> Failure {
     let code = match &error {
+        StartError::Storage(error) if error.is_for_want_of_room() => Code::Disk,
         StartError::Setting(_) | StartError::Auth(_) | StartError::Storage(_) => Code::Usage,
         _ => Code::No,
     };

@@ -196,7 +196,7 @@ fn open_audit(path: &Path, clock: Clock, purpose: Purpose) -> io::Result<Option<
     audit::Writer::prepare(path, clock).map(Some)
 }
 
-/// Whether a data directory could be made here.
+/// Whether a data directory could be made here, with room for what a server promises.
 fn check_new_dir(dir: &Path) -> Result<(), StartError> {
     let above = nearest_dir(dir);
     let cannot_make = |error| {
@@ -207,7 +207,7 @@ fn check_new_dir(dir: &Path) -> Result<(), StartError> {
         }))
     };
     writable(&above).map_err(cannot_make)?;
-    Ok(())
+    wal::check_room_for_new(&above).map_err(StartError::Storage)
 }
 
 /// The nearest directory that exists, this one or above it.

@@ -92,7 +92,7 @@ impl Rounds {
         self.end_grace(now);
         self.storage.wal.restock()?;
         if self.storage.wal.wants_snapshot() {
-            photo::take(&self.shared, &self.storage, unix_now_ms())?;
+            photo::take_if_room(&self.shared, &self.storage, unix_now_ms())?;
         }
         Ok(())
     }

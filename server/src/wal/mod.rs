@@ -20,6 +20,7 @@
 //! | `queue.rs`     | from those who append to the one who writes; `writer.rs`: the thread that does                |
 //! | `snapshot.rs`  | writing snapshots                                                                             |
 //! | `replay.rs`    | reading everything back; `state.rs`, `leases.rs`: what it adds up to; `recovered.rs`          |
+//! | `room.rs`      | room on the disk: how much is needed, and what a full one is called                           |
 //! | `tools.rs`     | verify and dump; `repair.rs`: a new log above every fence that can have been issued           |
 //! | `error.rs`     | what can go wrong; `metrics.rs`: what is counted                                              |
 //!
@@ -27,7 +28,9 @@
 //!
 //! - A record is appended **after** what it says has taken effect, and acknowledged only when it is on the disk.
 //! - A fence is granted only below a ceiling that is on the disk already. The writer asserts it for every grant.
-//! - The first error is the last: nothing is tried again, and nothing is reported as synced afterwards.
+//! - The first error is the last: nothing is tried again, and nothing is reported as synced
+//!   afterwards. Only a full disk that has no room for the next segment or a snapshot is none, as
+//!   long as the segment in use has room (`room.rs`).
 //! - Nothing that replay does not believe is ever changed. Only `repair` writes over a damaged log, and only when told to.
 
 mod error;
@@ -42,6 +45,7 @@ mod record;
 mod recovered;
 mod repair;
 mod replay;
+mod room;
 mod segment;
 mod snapshot;
 mod state;
@@ -63,6 +67,7 @@ pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX
 pub use recovered::Recovered;
 pub use repair::{FENCES_MARGIN, Repair, RepairError, Repaired, repair};
 pub use replay::Torn;
+pub use room::check_room_for_new;
 pub use segment::{SEGMENT_BYTES, VERSION};
 pub use state::{BrokenRule, RecoveredSession};
 pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
@@ -72,6 +77,7 @@ use file::Blame;
 use log::Found;
 use parking_lot::Mutex;
 use queue::Queue;
+use room::Shortage;
 use segment::Shelf;
 use snapshot::SnapshotFile;
 use std::path::Path;
@@ -92,9 +98,10 @@ pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalErr
     open_on(Arc::new(disk), options)
 }
 
-/// Opens the log on a disk.
+/// Reads the log on a disk, and makes sure that there is room to go on with it. Nothing is changed.
 pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recovered), WalError> {
     let (found, recovered) = Found::read(disk, options)?;
+    room::check(&*found.disk, &found.layout, options)?;
     let opened = Opened {
         found,
         options: *options,
@@ -153,6 +160,8 @@ impl Opened {
             options: self.options,
             snapshot_begin: AtomicU64::new(self.snapshot_begin.get()),
             is_snapshot_under_way: AtomicBool::new(false),
+            spare_shortage: Shortage::default(),
+            snapshot_shortage: Shortage::default(),
         })
     }
 }
@@ -169,6 +178,10 @@ pub struct Wal {
     /// Where the newest snapshot begins.
     snapshot_begin: AtomicU64,
     is_snapshot_under_way: AtomicBool,
+    /// The next segment could not be made for want of room.
+    spare_shortage: Shortage,
+    /// Nor could a snapshot.
+    snapshot_shortage: Shortage,
 }
 
 impl Wal {
@@ -216,22 +229,60 @@ impl Wal {
         &self.metrics
     }
 
-    /// Makes sure that the next segment is ready before the writer needs it. May wait for the disk: call it now and then
-    /// from a thread that has the time.
+    /// Makes sure that the next segment is ready before the writer needs it. May wait for the disk:
+    /// call it now and then from a thread that has the time. A disk without room for it is no
+    /// failure yet: the log goes on in the segment it has, and this tries again later.
     pub fn restock(&self) -> Result<(), WalError> {
+        self.restock_at(Instant::now())
+    }
+
+    fn restock_at(&self, now: Instant) -> Result<(), WalError> {
+        if !self.spare_shortage.is_due(now) {
+            return Ok(());
+        }
         match self.shelf.restock(&*self.disk) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.spare_shortage.end("the next segment is ready");
+                Ok(())
+            }
+            Err(failure) if failure.is_for_want_of_room() => {
+                self.metrics.found_no_room();
+                let what_now = "The log goes on in the segment it has; when that is full and there is still no room, the \
+                                server stops. Make room now";
+                self.spare_shortage.note(&failure, what_now, now);
+                Ok(())
+            }
             Err(failure) => Err(self.fail(failure.into())),
         }
     }
 
-    /// Whether enough log has come together that a snapshot is worth its writing: as much as the options say, and half as
-    /// much as the last snapshot.
+    /// How many segments are ready to be written next. 0 for longer than a moment: the disk has no
+    /// room for one.
+    pub fn spare_count(&self) -> usize {
+        self.shelf.spare_count()
+    }
+
+    /// How many bytes more there is room for on the log's file system, if that can be said.
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.disk.room().ok().flatten()
+    }
+
+    /// Whether enough log has come together that a snapshot is worth its writing: as much as the
+    /// options say, and half as much as the last snapshot. Less will do if there is no room for a
+    /// spare segment, since a snapshot sets some free.
     pub fn wants_snapshot(&self) -> bool {
+        self.wants_snapshot_at(Instant::now())
+    }
+
+    fn wants_snapshot_at(&self, now: Instant) -> bool {
+        if !self.snapshot_shortage.is_due(now) {
+            return false;
+        }
         let begin = Position::new(self.snapshot_begin.load(Ordering::Relaxed));
         let log_bytes = self.queue.position().since(begin);
         let snapshot_bytes = self.metrics.snapshot_bytes.get();
         log_bytes >= self.options.snapshot_log_bytes.max(snapshot_bytes / 2)
+            || self.spare_shortage.is_on() && self.shelf.closed_count() > 0
     }
 
     /// Begins a snapshot. Everything that a record on the disk says must be visible to the caller by now; then it adds
@@ -253,7 +304,7 @@ impl Wal {
                 start: Instant::now(),
                 _turn: turn,
             }),
-            Err(failure) => Err(self.fail(failure.into())),
+            Err(failure) => Err(self.fail_snapshot(failure)),
         }
     }
 
@@ -290,6 +341,21 @@ impl Wal {
         }
     }
 
+    /// A snapshot could not be written. For want of room that is no failure of the log, as long as
+    /// it has no name yet: what there is of it is given up, and the log before it stays.
+    fn fail_snapshot(&self, failure: IoFailure) -> WalError {
+        if !failure.is_for_want_of_room() || !failure.path.ends_with(segment::UNFINISHED) {
+            return self.fail(failure.into());
+        }
+        self.metrics.found_no_room();
+        let _ = self.disk.remove(segment::UNFINISHED);
+        let what_now =
+            "No snapshot is written, and the log grows until there is room for one. Make room now";
+        self.snapshot_shortage
+            .note(&failure, what_now, Instant::now());
+        WalError::Io(failure)
+    }
+
     /// Whatever fails in the directory, the log has failed. Returns why.
     fn fail(&self, error: WalError) -> WalError {
         self.queue.fail(error.clone());
@@ -321,7 +387,7 @@ impl Snapshot<'_> {
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), WalError> {
         let file = self.file.as_mut().expect("taken by `finish` only");
         let added = file.add(record);
-        added.map_err(|failure| self.wal.fail(failure.into()))
+        added.map_err(|failure| self.wal.fail_snapshot(failure))
     }
 
     /// Completes the snapshot, and makes room of the log before it. Waits for the disk.
@@ -336,7 +402,8 @@ impl Snapshot<'_> {
             wal.shelf.retire(&*wal.disk, self.begin)?;
             Ok(bytes)
         });
-        let bytes = finished.map_err(|failure| wal.fail(failure.into()))?;
+        let bytes = finished.map_err(|failure| wal.fail_snapshot(failure))?;
+        wal.snapshot_shortage.end("a snapshot was written");
         wal.metrics.segments_in_use(wal.shelf.closed_count() + 1);
         let begin = self.begin.get();
         wal.snapshot_begin.store(begin, Ordering::Relaxed);

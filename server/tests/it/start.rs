@@ -1,14 +1,18 @@
 //! A start that cannot be, and one on a disk that fills up: what they leave behind, and what goes
 //! on.
 
-use crate::common::{LONG_MS, Peer, acquire, hello_for, start_with};
-use crate::http::free_port;
+use crate::common::{LONG_MS, Peer, acquire, hello_for, start_with, until};
+use crate::http::{free_port, get};
 use protocol::Reply;
 use server::config::{Config, Durability};
+use server::wal::{DirDisk, Disk, DiskFile};
 use server::{Server, StartError};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn with_log(directory: &Path, durability: Durability) -> impl FnOnce(&mut Config) {
     let data_dir = directory.to_owned();
@@ -127,4 +131,98 @@ fn a_check_says_where_nothing_can_be_made() {
         config.audit_log = Some("/proc/none/audit.log".into());
     });
     assert!(matches!(refused, StartError::Audit { .. }), "{refused}");
+}
+
+/// A directory on a file system that can be filled.
+struct FullDisk {
+    disk: DirDisk,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Disk for FullDisk {
+    fn dir(&self) -> &Path {
+        self.disk.dir()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.disk.lock()
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn open_read(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open_read(name)
+    }
+
+    fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open_write(name)
+    }
+
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.disk.create(name, bytes)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+}
+
+/// A server whose disk was full said "ready" and was gone within a tenth of a second: the keeper
+/// could make no spare segment.
+#[test]
+fn a_server_goes_on_when_there_is_no_room_for_a_spare_segment_or_a_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let change = || with_log(directory.path(), Durability::Lease);
+    // The first segment is made while there is room, and the spare that came with it is taken away.
+    drop(start_with(|builder| builder.with(change())));
+    for name in files(directory.path()).into_keys() {
+        if name.starts_with("spare-") {
+            std::fs::remove_file(directory.path().join(name)).unwrap();
+        }
+    }
+    let is_full = Arc::new(AtomicBool::new(true));
+    let disk = FullDisk {
+        disk: DirDisk::open(directory.path()).unwrap(),
+        is_full: is_full.clone(),
+    };
+    let server = start_with(|builder| {
+        builder
+            .with(change())
+            .disk(Arc::new(disk))
+            .snapshot_every(1)
+            .http(free_port())
+    });
+    let no_room = || {
+        let page = get(&server, "/metrics").body;
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix("fencepost_log_no_room_total "));
+        line.expect("it is on the page").parse::<u64>().unwrap()
+    };
+    let mut peer = Peer::connect(server.local_addr(), "peer");
+    // One for the spare, one for a snapshot.
+    until("both were tried in vain", || no_room() >= 2);
+    let fence = peer.acquire("k", LONG_MS);
+    assert!(peer.release("k", fence));
+    is_full.store(false, Ordering::Relaxed);
+    assert!(peer.acquire("k", LONG_MS) > fence);
+    server.shutdown();
+    let server = start_with(|builder| builder.with(change()));
+    let mut other = Peer::connect(server.local_addr(), "other");
+    other.ask(&acquire("k", 100, 0), |reply| {
+        assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    });
 }
