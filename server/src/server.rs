@@ -1,13 +1,12 @@
 //! Starting and stopping: one thread per core, each with its own runtime, listener, mail and wheels.
 
 use crate::audit;
-use crate::auth::Tokens;
-use crate::clock::Clock;
+use crate::auth::TokenChange;
 use crate::config::{Config, Durability};
 use crate::core::Core;
 use crate::http::Http;
 use crate::net::listener;
-use crate::net::stopping::{self, Signals};
+use crate::net::stopping::{self, Signals, Wish};
 use crate::notify::Notifier;
 use crate::pinning;
 use crate::preflight::{Preflight, Purpose, preflight};
@@ -227,6 +226,50 @@ impl Server {
             .collect()
     }
 
+    /// Reads the file of tokens again and opens the audit log again, under the names they had at
+    /// the start; all other settings stay. Logs what changed. What cannot be read or opened stays
+    /// as it was.
+    ///
+    /// A token that is gone opens no new connection. Those it opened before go on until they close:
+    /// a rotation of tokens is no reason to lose locks.
+    pub fn reload(&self) {
+        let tokens = self.shared.config.auth_token_file.as_deref();
+        if let Some(path) = tokens {
+            let file = path.display();
+            match self.shared.tokens.reload(path) {
+                Ok(TokenChange {
+                    added,
+                    removed,
+                    count,
+                }) => tracing::info!(
+                    added,
+                    removed,
+                    count,
+                    "tokens read again from {file}; connections that are open go on"
+                ),
+                Err(error) => {
+                    tracing::error!("the tokens stay as they were: {error}");
+                }
+            }
+        }
+        if let Some(audit) = &self.audit {
+            match audit.reopen() {
+                Ok(path) => tracing::info!("audit log opened again: {}", path.display()),
+                Err(error) => {
+                    let path = audit.path().display();
+                    tracing::error!(
+                        "the audit log goes on in the file it has: cannot open {path} again: {error}"
+                    );
+                }
+            }
+        }
+        if tokens.is_none() && self.audit.is_none() {
+            tracing::info!(
+                "nothing to reload: there is neither auth_token_file nor audit_log; other settings need a restart"
+            );
+        }
+    }
+
     /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
     /// is done, after the grace period of the settings at the latest.
     pub fn shutdown(mut self) {
@@ -275,6 +318,7 @@ pub fn check(config: Config) -> Result<(), StartError> {
 }
 
 /// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
+/// SIGHUP has it [reload](Server::reload).
 pub fn run(config: Config) -> Result<(), StartError> {
     run_with(Server::builder().config(config))
 }
@@ -301,11 +345,14 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     }
     tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
     notifier.ready();
-    runtime.block_on(signals.next());
+    while runtime.block_on(signals.next()) == Wish::Reload {
+        server.reload();
+    }
     tracing::info!("stopping; a second signal ends it at once");
     notifier.stopping();
     runtime.spawn(async move {
-        signals.next().await;
+        // A server that stops has nothing to reload.
+        while signals.next().await == Wish::Reload {}
         std::process::exit(EXIT_AT_SECOND_SIGNAL);
     });
     // On another thread, so that this one can hear the second signal.

@@ -1,9 +1,9 @@
 //! A start that cannot be, and one on a disk that fills up: what they leave behind, and what goes
 //! on.
 
-use crate::common::{LONG_MS, Peer, acquire, hello_for, start_with, until};
+use crate::common::{LONG_MS, Peer, acquire, hello, hello_for, start_with, until};
 use crate::http::{free_port, get};
-use protocol::Reply;
+use protocol::{ErrorCode, Hello, Reply, Token};
 use server::config::{Config, Durability};
 use server::wal::{DirDisk, Disk, DiskFile};
 use server::{Server, StartError};
@@ -226,3 +226,69 @@ fn a_server_goes_on_when_there_is_no_room_for_a_spare_segment_or_a_snapshot() {
         assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
     });
 }
+
+fn with_token(token: &'static str) -> Hello<'static> {
+    Hello {
+        token: Token::new(token.as_bytes()).expect("a short token"),
+        ..hello("a")
+    }
+}
+
+#[test]
+fn tokens_are_read_again_and_open_connections_go_on() {
+    let (old, new) = ("the old token of 2024", "the new token of 2025");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    std::fs::write(&path, old).unwrap();
+    let file = path.clone();
+    let server = start_with(|builder| builder.with(|config| config.auth_token_file = Some(file)));
+    let address = server.local_addr();
+    let mut early = Peer::open(address, with_token(old));
+    let fence = early.acquire("k", LONG_MS);
+
+    std::fs::write(&path, new).unwrap();
+    server.reload();
+    let refused = Peer::knock(address, with_token(old)).err().unwrap();
+    assert_eq!(refused.code, ErrorCode::UNAUTHENTICATED);
+    Peer::open(address, with_token(new)).ping();
+    assert!(early.release("k", fence), "it was let in and goes on");
+
+    // What cannot be read changes nothing.
+    for bad in ["", "short"] {
+        std::fs::write(&path, bad).unwrap();
+        server.reload();
+        Peer::open(address, with_token(new)).ping();
+        assert!(Peer::knock(address, hello("no token")).is_err());
+    }
+}
+
+#[test]
+fn the_audit_log_is_opened_again_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let rotated = directory.path().join("audit.log.1");
+    let file = path.clone();
+    let server = start_with(|builder| builder.with(|config| config.audit_log = Some(file)));
+    let says = |path: &Path, word: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.contains(word)
+    };
+    let mut peer = Peer::connect(server.local_addr(), "peer");
+    peer.acquire("before", LONG_MS);
+    until("it is written", || says(&path, "\"before\""));
+    std::fs::rename(&path, &rotated).unwrap();
+    server.reload();
+    peer.acquire("after", LONG_MS);
+    until("it is written to the new file", || says(&path, "\"after\""));
+    assert!(!says(&rotated, "\"after\""));
+
+    // Where it cannot be opened, it goes on in the file it has.
+    std::fs::rename(&path, &rotated).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    server.reload();
+    peer.acquire("later", LONG_MS);
+    until("it is written to the old file", || {
+        says(&rotated, "\"later\"")
+    });
+}
+
