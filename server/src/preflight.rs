@@ -128,6 +128,7 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         connections: AtomicUsize::new(0),
         started_unix_ms: since_epoch().as_millis() as u64,
         stop: CancellationToken::new(),
+        lease_max_ms: config.lease_max_ms(),
         config,
     };
     let mut restored = Restored::default();

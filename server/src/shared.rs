@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine<Switchboard>,
     pub(crate) clock: Clock,
     pub(crate) config: Config,
+    /// `lease_max` of the settings, as every request is compared with it. `u64::MAX`: no bound.
+    pub(crate) lease_max_ms: u64,
     pub(crate) tokens: Tokens,
     pub(crate) keys: SessionKeys,
     /// `None` if nothing is to survive.

@@ -32,6 +32,9 @@ impl Batch {
             };
             return reply.append(id, out);
         }
+        if self.is_too_long(acquire.lease) {
+            return self.refuse_too_long(id, acquire.lease, out);
+        }
         let request = engine::Acquire {
             key: engine_key(acquire.key),
             mode: match acquire.mode {

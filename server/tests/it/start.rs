@@ -292,3 +292,41 @@ fn the_audit_log_is_opened_again_where_it_was() {
     });
 }
 
+#[test]
+fn leases_and_sessions_are_no_longer_than_the_bound() {
+    use crate::common::{granted, wire_fence, wire_key};
+    use protocol::{Lease, Request};
+    use std::time::Duration;
+    let server = start_with(|builder| {
+        builder.with(|config| {
+            config.lease_max = Duration::from_secs(30);
+            config.session_ttl = Duration::from_secs(20);
+        })
+    });
+    let mut peer = Peer::connect(server.local_addr(), "peer");
+    let fence = peer.ask(&acquire("k", 30_000, 0), granted);
+    let names_the_bound = |reply: Reply<'_>| {
+        let Reply::Error { code, message } = reply else {
+            panic!("{reply:?}");
+        };
+        assert_eq!(code, ErrorCode::MALFORMED);
+        let sentence = message.as_str();
+        assert!(sentence.contains("at most 30000") && sentence.contains("lease_max"));
+    };
+    peer.ask(&acquire("other", 30_001, 0), names_the_bound);
+    peer.ask(&acquire("k", 30_001, LONG_MS), names_the_bound);
+    let renew = |ttl_ms| Request::Renew {
+        key: wire_key("k"),
+        fence: wire_fence(fence),
+        lease: Lease::Ttl { ttl_ms },
+    };
+    peer.ask(&renew(30_001), names_the_bound);
+    peer.ask(&renew(30_000), |reply| {
+        assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    });
+    assert!(peer.release("k", fence), "the connection goes on");
+    let refused = Peer::knock(server.local_addr(), hello_for("long", 30_001));
+    let sentence = refused.err().unwrap().message;
+    assert!(sentence.contains("at most 30000"), "{sentence}");
+    Peer::open(server.local_addr(), hello_for("short", 30_000)).ping();
+}
