@@ -18,8 +18,13 @@
 //!   ahead of the latest end; a lease that would end behind it is acknowledged when a later horizon is on the disk. So after
 //!   a crash it is known how long the grace period must be.
 //! - **`lease`**: nothing is acknowledged before its record is on the disk.
-//! - **The first error is the last.** Whatever the disk refuses ends the process at once, with [`EXIT_DISK`]: nothing is
-//!   acknowledged any more, and nothing is tried again.
+//! - **The first error is the last.** Whatever the disk refuses ends the process at once, with
+//!   [`EXIT_DISK`]: nothing that waits for a record is acknowledged any more, and nothing is tried
+//!   again. In `fence` a reply that needs no record may leave in the moment between the error and
+//!   the end: a ceiling and a horizon on the disk cover it, so it holds whatever the disk does
+//!   next. Looking for an error before each such reply would cost every request and close only part
+//!   of that moment. Room for a spare segment or a snapshot is the one thing that may be refused:
+//!   see `wal/room.rs`.
 
 mod grace;
 mod keeper;
