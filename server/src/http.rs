@@ -290,7 +290,7 @@ impl Readiness {
     }
 }
 
-/// In the grace period the server is ready: who kept its clients away then would keep the holders
+/// In the grace period the server is ready: a probe that kept clients away would keep the holders
 /// from claiming their locks. Whether new locks are granted is another question, with an address of
 /// its own.
 async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
