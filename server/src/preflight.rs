@@ -208,7 +208,7 @@ fn check_new_dir(dir: &Path) -> Result<(), StartError> {
         }))
     };
     writable(&above).map_err(cannot_make)?;
-    wal::check_room_for_new(&above).map_err(StartError::Storage)
+    wal::check_room_for_new(dir, &above).map_err(StartError::Storage)
 }
 
 /// The nearest directory that exists, this one or above it.

@@ -106,11 +106,11 @@ pub(crate) fn check(disk: &dyn Disk, layout: &Layout, options: &Options) -> Resu
     )
 }
 
-/// The same for a log that is to be made in a directory that is to be made in this one.
-pub fn check_room_for_new(above: &Path) -> Result<(), WalError> {
+/// The same for a log in a directory that is to be made below one that is there.
+pub fn check_room_for_new(dir: &Path, above: &Path) -> Result<(), WalError> {
     let disk = super::tools::open(above)?;
     let room = disk.room().blame("look at", &disk, "")?;
-    require(above, room, 2 * SEGMENT_BYTES + SNAPSHOT_ROOM_BYTES)
+    require(dir, room, 2 * SEGMENT_BYTES + SNAPSHOT_ROOM_BYTES)
 }
 
 fn require(dir: &Path, room: Option<u64>, needed_bytes: u64) -> Result<(), WalError> {

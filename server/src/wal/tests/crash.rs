@@ -178,41 +178,48 @@ fn a_start_that_is_killed_at_any_operation_leaves_a_clean_stop_or_its_horizon() 
         let (found, _) = Found::read(Arc::new(disk.clone()), &options)?;
         found.start(&[Record::Clock { unix_ms: 1 }, HORIZON])
     };
-    let stopped = ForgetfulDisk::new();
-    let trail = &mut Trail::new();
-    let life = live(&stopped, trail, &mut Dice(5), 20).unwrap();
-    life.end().unwrap();
-    let held = Found::read(Arc::new(stopped.clone()), &options(1))
-        .unwrap()
-        .1;
-    assert!(held.was_clean && !held.leases.is_empty());
     let (mut clean, mut begun) = (0, 0);
-    for variant in 0..20 {
-        let mut stop = 0;
-        loop {
-            let disk = stopped.kill();
-            disk.stop_at(stop);
-            let is_over = start(&disk).is_ok();
-            let dice = &mut Dice(stop * 100 + variant);
-            let disk = after(&disk, dice);
-            let (_, found) = Found::read(Arc::new(disk), &options(1)).unwrap();
-            if found.was_clean {
-                clean += 1;
-                assert_eq!(found.scope, Some(Scope::Leases));
-                assert_eq!(found.leases.keys(), held.leases.keys(), "at {stop}");
-                assert!(!is_over, "what was reported as started is");
-            } else {
-                begun += 1;
-                assert_eq!(found.scope, Some(Scope::Fences));
-                assert_eq!(found.horizon_unix_ms, 1 << 50, "at {stop}");
+    // Records in front of the stop, so that sectors end at every place in what the start writes.
+    for padding in 0..24 {
+        let stopped = ForgetfulDisk::new();
+        let trail = &mut Trail::new();
+        let mut life = live(&stopped, trail, &mut Dice(5), 20).unwrap();
+        let mut records = Vec::new();
+        for _ in 0..padding {
+            Record::Clock { unix_ms: 1 }.append_to(&mut records);
+        }
+        life.log.commit(&mut records).unwrap();
+        life.end().unwrap();
+        let held = Found::read(Arc::new(stopped.clone()), &options(1));
+        let held = held.unwrap().1;
+        assert!(held.was_clean && !held.leases.is_empty());
+        for variant in 0..8 {
+            let mut stop = 0;
+            loop {
+                let disk = stopped.kill();
+                disk.stop_at(stop);
+                let is_over = start(&disk).is_ok();
+                let dice = &mut Dice(stop * 1000 + padding * 10 + variant);
+                let disk = after(&disk, dice);
+                let (_, found) = Found::read(Arc::new(disk), &options(1)).unwrap();
+                if found.was_clean {
+                    clean += 1;
+                    assert_eq!(found.scope, Some(Scope::Leases));
+                    assert_eq!(found.leases.keys(), held.leases.keys(), "at {stop}");
+                    assert!(!is_over, "what was reported as started is");
+                } else {
+                    begun += 1;
+                    assert_eq!(found.scope, Some(Scope::Fences));
+                    assert_eq!(found.horizon_unix_ms, 1 << 50, "at {stop}");
+                }
+                if is_over {
+                    break;
+                }
+                stop += 1;
             }
-            if is_over {
-                break;
-            }
-            stop += 1;
         }
     }
-    assert!(clean > 20 && begun > 20, "{clean} and {begun}");
+    assert!(clean > 100 && begun > 100, "{clean} and {begun}");
 }
 
 #[test]
