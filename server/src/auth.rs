@@ -4,6 +4,7 @@
 //! shows is hashed and compared with all of them, in a time that depends neither on where two digests differ nor on
 //! which of them matches. A plain hash is enough: tokens are random and long, not passwords to be guessed.
 
+use parking_lot::RwLock;
 use protocol::limits::TOKEN_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -19,8 +20,23 @@ const TOKENS_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = (TOKENS_MAX * TOKEN_BYTES_MAX * 2) as u64;
 
 /// The tokens that a client may show. Without any, everybody may connect.
+///
+/// They may be replaced while the server runs, never by none: whether a token is required is
+/// decided at the start. They are looked at when a connection is opened and not again: one that was
+/// let in goes on until it closes.
 pub(crate) struct Tokens {
-    digests: Vec<[u8; 32]>,
+    is_required: bool,
+    digests: RwLock<Digests>,
+}
+
+type Digests = Vec<[u8; 32]>;
+
+/// How a file of tokens has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TokenChange {
+    pub(crate) added: usize,
+    pub(crate) removed: usize,
+    pub(crate) count: usize,
 }
 
 /// Why there are no tokens. The server does not start, since it would let everybody in or nobody.
@@ -99,69 +115,40 @@ impl Tokens {
     /// No tokens: everybody may connect. For servers that only the own machine can reach.
     pub(crate) fn none() -> Self {
         Self {
-            digests: Vec::new(),
+            is_required: false,
+            digests: RwLock::default(),
         }
     }
 
     /// Reads a file of tokens: one per line, blank lines and lines that start with `#` do not count, neither do spaces
     /// around a token. Logs a warning about a file that everybody can read.
     pub(crate) fn from_file(path: &Path) -> Result<Self, AuthError> {
-        use io::Read;
-        let unreadable = |error| AuthError::Unreadable {
-            path: path.to_owned(),
-            error,
-        };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        if is_world_readable(&file.metadata().map_err(unreadable)?) {
-            tracing::warn!(
-                "everybody on this machine can read the tokens in {}; `chmod 600` it",
-                path.display()
-            );
-        }
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(AuthError::TooLarge {
-                path: path.to_owned(),
-            });
-        }
-        Self::from_bytes(&bytes, path)
+        Ok(Self {
+            is_required: true,
+            digests: RwLock::new(read_file(path)?),
+        })
     }
 
-    fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, AuthError> {
-        let mut digests = Vec::new();
-        for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            let token = line.trim_ascii();
-            if token.is_empty() || token.starts_with(b"#") {
-                continue;
-            }
-            if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
-                return Err(AuthError::TokenLength {
-                    path: path.to_owned(),
-                    line: index + 1,
-                    token_bytes: token.len(),
-                });
-            }
-            if digests.len() == TOKENS_MAX {
-                return Err(AuthError::TooMany {
-                    path: path.to_owned(),
-                });
-            }
-            digests.push(digest(token));
-        }
-        if digests.is_empty() {
-            return Err(AuthError::Empty {
-                path: path.to_owned(),
-            });
-        }
-        Ok(Self { digests })
+    /// Reads the file once more. If that fails, the tokens stay as they are.
+    pub(crate) fn reload(&self, path: &Path) -> Result<TokenChange, AuthError> {
+        assert!(self.is_required, "a server without tokens has no file");
+        let new = read_file(path)?;
+        let mut old = self.digests.write();
+        let not_in = |these: &Digests, those: &Digests| {
+            these.iter().filter(|one| !those.contains(one)).count()
+        };
+        let change = TokenChange {
+            added: not_in(&new, &old),
+            removed: not_in(&old, &new),
+            count: new.len(),
+        };
+        *old = new;
+        Ok(change)
     }
 
     /// Whether a client has to show a token at all.
     pub(crate) fn is_required(&self) -> bool {
-        !self.digests.is_empty()
+        self.is_required
     }
 
     /// Whether a client that shows this may connect. Where no token is required, any will do, also none.
@@ -171,7 +158,7 @@ impl Tokens {
         }
         let shown = digest(token);
         let mut is_known = Choice::from(0);
-        for known in &self.digests {
+        for known in &*self.digests.read() {
             // No early end: the time must not tell which token matched.
             is_known |= known.ct_eq(&shown);
         }
@@ -179,9 +166,63 @@ impl Tokens {
     }
 }
 
+fn read_file(path: &Path) -> Result<Digests, AuthError> {
+    use io::Read;
+    let unreadable = |error| AuthError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    if is_world_readable(&file.metadata().map_err(unreadable)?) {
+        tracing::warn!(
+            "everybody on this machine can read the tokens in {}; `chmod 600` it",
+            path.display()
+        );
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(AuthError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    parse(&bytes, path)
+}
+
+fn parse(bytes: &[u8], path: &Path) -> Result<Digests, AuthError> {
+    let mut digests = Vec::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let token = line.trim_ascii();
+        if token.is_empty() || token.starts_with(b"#") {
+            continue;
+        }
+        if !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+            return Err(AuthError::TokenLength {
+                path: path.to_owned(),
+                line: index + 1,
+                token_bytes: token.len(),
+            });
+        }
+        if digests.len() == TOKENS_MAX {
+            return Err(AuthError::TooMany {
+                path: path.to_owned(),
+            });
+        }
+        digests.push(digest(token));
+    }
+    if digests.is_empty() {
+        return Err(AuthError::Empty {
+            path: path.to_owned(),
+        });
+    }
+    Ok(digests)
+}
+
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tokens, hidden", self.digests.len())
+        write!(f, "{} tokens, hidden", self.digests.read().len())
     }
 }
 
@@ -209,7 +250,10 @@ mod tests {
     const NEW: &str = "fedcba9876543210fedcba9876543210";
 
     fn tokens(text: &str) -> Result<Tokens, AuthError> {
-        Tokens::from_bytes(text.as_bytes(), Path::new("tokens"))
+        Ok(Tokens {
+            is_required: true,
+            digests: RwLock::new(parse(text.as_bytes(), Path::new("tokens"))?),
+        })
     }
 
     #[test]
@@ -228,6 +272,32 @@ mod tests {
         ] {
             assert!(!tokens.accepts(stranger.as_bytes()), "{stranger:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_read_again_replaces_the_tokens_and_a_bad_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        std::fs::write(&path, OLD).unwrap();
+        let tokens = Tokens::from_file(&path).unwrap();
+        std::fs::write(&path, format!("{OLD}\n{NEW}\n")).unwrap();
+        let change = |added, removed, count| TokenChange {
+            added,
+            removed,
+            count,
+        };
+        assert_eq!(tokens.reload(&path).unwrap(), change(1, 0, 2));
+        assert!(tokens.accepts(OLD.as_bytes()) && tokens.accepts(NEW.as_bytes()));
+        std::fs::write(&path, NEW).unwrap();
+        assert_eq!(tokens.reload(&path).unwrap(), change(0, 1, 1));
+        assert!(!tokens.accepts(OLD.as_bytes()) && tokens.accepts(NEW.as_bytes()));
+        for bad in ["", "# none\n", "short\n"] {
+            std::fs::write(&path, bad).unwrap();
+            assert!(tokens.reload(&path).is_err(), "{bad:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(tokens.reload(&path).is_err());
+        assert!(tokens.is_required() && tokens.accepts(NEW.as_bytes()));
     }
 
     #[test]

@@ -223,6 +223,11 @@ settings! {
         /// How long a session outlives the last sign of its client, unless the client asks for another time.
         session_ttl: Duration = Duration::from_secs(10), TIME,
             in Duration::from_millis(100)..=Duration::from_millis(limits::SESSION_TTL_MS_MAX as u64);
+        /// The longest time that clients may ask for, native and of Redis: for a lease, and for a
+        /// session. A request for more gets an error that names this bound, and so does a lock
+        /// without an end. 0 is no bound beyond the protocols' own: a day for native clients, and
+        /// locks without an end for those of Redis.
+        lease_max: Duration = Duration::ZERO, TIME, in Duration::ZERO..=DAY * 366;
         /// How long a key that nobody holds is remembered. Its fences keep rising all the same.
         idle: Duration = Duration::from_secs(10), TIME, in Duration::ZERO..=DAY;
         /// How long a new connection may take to introduce itself: to say hello, or on the Redis port to send a command, and to show
@@ -318,6 +323,16 @@ impl Config {
                 ),
             );
         }
+        if !self.lease_max.is_zero() && self.lease_max < self.session_ttl {
+            return refuse(
+                "lease_max",
+                format!(
+                    "{} is shorter than session_ttl, which is {}: no client could open a session; set session_ttl as well",
+                    show_time(self.lease_max),
+                    show_time(self.session_ttl)
+                ),
+            );
+        }
         let taken = [Some(self.listen), self.http];
         if let Some(address) = self.redis_listen
             && address.port() != 0
@@ -356,6 +371,14 @@ impl Config {
     /// Starts logging to standard error as the settings say. For programs that have no subscriber of their own.
     pub fn start_logging(&self) {
         crate::logging::start(self);
+    }
+
+    /// What `lease_max` comes to; beyond all counting if there is no bound.
+    pub(crate) fn lease_max_ms(&self) -> u64 {
+        match self.lease_max.as_millis() as u64 {
+            0 => u64::MAX,
+            lease_max_ms => lease_max_ms,
+        }
     }
 
     /// How many I/O threads `threads` comes to on this machine.

@@ -1,36 +1,35 @@
-//! The metrics page: everything the server counts, in the text format of OpenMetrics, which Prometheus reads.
+//! The metrics page: everything the server counts, in Prometheus's text format, or in that of
+//! OpenMetrics for a client that asks for it (`format.rs`).
 //!
 //! The numbers are our own (`metrics.rs`: one set per core, added up here), because counting must cost an acquire next to
-//! nothing. The crate prometheus-client is used for what comes after counting: names, units, types and escapes as the
-//! format wants them. It calls a collector back for every page; ours is a snapshot taken a moment before.
+//! nothing. A page is a snapshot of them, written down by `sheet.rs`.
 //!
 //! Every name begins with `fencepost_` and ends with its unit. No label takes its values from clients: a bound, a reason
 //! and a shard's number are few and known. Who holds what is for `/locks` to say.
 
+mod format;
 mod log;
 mod process;
 mod sheet;
+
+pub(crate) use format::Format;
 
 use crate::metrics::{DurationTotals, Totals};
 use crate::shared::Shared;
 use crate::stats;
 use log::LogNumbers;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
-use prometheus_client::registry::{Registry, Unit};
-use sheet::{Sheet, Spread};
+use sheet::{Sheet, Spread, Unit};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The page as of now. `oldest_ms` is how long the oldest lock has been held.
-pub(crate) fn page(shared: &Shared, oldest_ms: u64) -> String {
-    let mut registry = Registry::with_prefix("fencepost");
-    registry.register_collector(Box::new(Snapshot::take(shared, oldest_ms)));
-    let mut page = String::with_capacity(32 * 1024);
-    text::encode(&mut page, &registry).expect("a string takes whatever is written to it");
-    page
+pub(crate) fn page(shared: &Shared, oldest_ms: u64, format: Format) -> String {
+    let mut sheet = Sheet::new(format);
+    let snapshot = Snapshot::take(shared, oldest_ms);
+    snapshot
+        .show(&mut sheet)
+        .expect("a string takes whatever is written to it");
+    sheet.finish()
 }
 
 /// All numbers at one moment; roughly one, since nobody stops for it.
@@ -102,7 +101,7 @@ impl Snapshot {
         }
     }
 
-    fn acquires(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn acquires(&self, sheet: &mut Sheet) -> fmt::Result {
         let totals = &self.totals;
         sheet.counter(
             "acquire_attempts",
@@ -156,7 +155,7 @@ impl Snapshot {
         )
     }
 
-    fn holds(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn holds(&self, sheet: &mut Sheet) -> fmt::Result {
         let totals = &self.totals;
         sheet.histogram(
             "lock_held",
@@ -196,7 +195,7 @@ impl Snapshot {
         )
     }
 
-    fn state(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn state(&self, sheet: &mut Sheet) -> fmt::Result {
         sheet.gauge(
             "keys",
             "Keys that are held, waited for or still remembered",
@@ -235,7 +234,7 @@ impl Snapshot {
         sheet.gauges("limit", "The limits in force", "bound", &self.limits)
     }
 
-    fn traffic(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn traffic(&self, sheet: &mut Sheet) -> fmt::Result {
         let totals = &self.totals;
         sheet.counter_in(
             Unit::Bytes,
@@ -313,7 +312,7 @@ impl Snapshot {
         )
     }
 
-    fn redis(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn redis(&self, sheet: &mut Sheet) -> fmt::Result {
         let totals = &self.totals;
         sheet.counter(
             "redis_commands",
@@ -337,7 +336,7 @@ impl Snapshot {
         )
     }
 
-    fn process(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    fn process(&self, sheet: &mut Sheet) -> fmt::Result {
         sheet.info(
             "build",
             "What this server is",
@@ -375,24 +374,17 @@ impl Snapshot {
     }
 }
 
-impl Collector for Snapshot {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut sheet = Sheet::new(encoder);
-        self.acquires(&mut sheet)?;
-        self.holds(&mut sheet)?;
-        self.state(&mut sheet)?;
-        self.traffic(&mut sheet)?;
-        self.redis(&mut sheet)?;
+impl Snapshot {
+    fn show(&self, sheet: &mut Sheet) -> fmt::Result {
+        self.acquires(sheet)?;
+        self.holds(sheet)?;
+        self.state(sheet)?;
+        self.traffic(sheet)?;
+        self.redis(sheet)?;
         if let Some(log) = &self.log {
-            log.show(&mut sheet)?;
+            log.show(sheet)?;
         }
-        self.process(&mut sheet)
-    }
-}
-
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Snapshot")
+        self.process(sheet)
     }
 }
 

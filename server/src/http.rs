@@ -11,7 +11,7 @@
 //! | `/`            | the paths                                       | yes   |
 //! | `/metrics`     | for Prometheus: `exposition.rs`                 | yes   |
 //! | `/healthz`     | 200 as long as the process works                | no    |
-//! | `/readyz`      | 200 if clients should come, else 503 and why    | no    |
+//! | `/readyz`      | 200 if clients should come, else 503 and why; `?granting`: if new locks are granted | no |
 //! | `/locks`       | locks by prefix, in pages: `http/locks.rs`      | yes   |
 //! | `/locks/{key}` | one lock                                        | yes   |
 //!
@@ -23,11 +23,12 @@ mod parameters;
 
 pub(crate) use parameters::{path_bytes, prefix_of};
 
-use crate::exposition;
+use crate::exposition::{self, Format};
 use crate::net::places::Line;
 use crate::notices::Notice;
 use crate::oldest::Oldest;
 use crate::shared::Shared;
+use crate::standby::Standby;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -47,6 +48,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -80,39 +82,40 @@ pub(crate) struct View {
     needs_token: bool,
 }
 
-/// Takes the port.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// Takes the port, and says which it is.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok(listener)
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 impl Http {
     /// Serves on a port that was taken.
-    pub(crate) fn start(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<Http> {
-        let address = listener.local_addr()?;
+    pub(crate) fn start(
+        (standby, runtime): (Standby, Runtime),
+        (listener, address): (std::net::TcpListener, SocketAddr),
+        shared: Arc<Shared>,
+    ) -> Http {
         let view = Arc::new(View {
             needs_token: shared.tokens.is_required() && !address.ip().to_canonical().is_loopback(),
             shared,
             oldest: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
         let stop = CancellationToken::new();
-        let thread = std::thread::Builder::new().name("http".to_owned()).spawn({
+        let thread = standby.begin({
             let stop = stop.clone();
             move || {
                 let shared = view.shared.clone();
                 let _watch = shared.failure.watch();
                 runtime.block_on(serve(listener, routes(view), stop, &shared));
             }
-        })?;
-        Ok(Http {
+        });
+        Http {
             address,
             stop,
             thread: Some(thread),
-        })
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -263,6 +266,7 @@ fencepost: a lock server. This is its read-only side.
 /metrics                        for Prometheus
 /healthz                        200 as long as the process works
 /readyz                         200 if clients should come, else 503 and why
+/readyz?granting                200 if new locks are granted, else 503 and until when
 /locks?prefix=&limit=&cursor=   who holds and waits for what, in pages
 /locks/{key}                    one lock; percent-encode what a path cannot carry
 ";
@@ -275,7 +279,10 @@ async fn healthz() -> Response {
 
 #[derive(Serialize)]
 struct Readiness {
+    /// Clients should come: to claim what they hold, if not to take something new.
     ready: bool,
+    /// New locks are granted.
+    granting: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     /// How long until that is over, if it is known.
@@ -286,43 +293,71 @@ struct Readiness {
     until: Option<String>,
 }
 
-async fn readyz(State(view): State<Arc<View>>) -> Response {
-    if view.shared.stop.is_cancelled() {
-        let stopping = Readiness {
-            ready: false,
-            reason: Some("stopping"),
+impl Readiness {
+    fn of(shared: &Shared) -> Readiness {
+        let plain = Readiness {
+            ready: true,
+            granting: true,
+            reason: None,
             remaining_ms: None,
             until: None,
         };
-        return json(StatusCode::SERVICE_UNAVAILABLE, &stopping);
+        if shared.stop.is_cancelled() {
+            return Readiness {
+                ready: false,
+                granting: false,
+                reason: Some("stopping"),
+                ..plain
+            };
+        }
+        if shared.recovery.is_on() {
+            let left_ms = shared.recovery.remaining_ms(shared.clock.now());
+            let left_ms = left_ms.unwrap_or(0);
+            let until = SystemTime::now() + Duration::from_millis(left_ms);
+            return Readiness {
+                granting: false,
+                reason: Some("recovering"),
+                remaining_ms: Some(left_ms),
+                until: Some(humantime::format_rfc3339_millis(until).to_string()),
+                ..plain
+            };
+        }
+        plain
     }
-    let recovery = &view.shared.recovery;
-    if recovery.is_on() {
-        let left_ms = recovery.remaining_ms(view.shared.clock.now()).unwrap_or(0);
-        let until = SystemTime::now() + Duration::from_millis(left_ms);
-        let recovering = Readiness {
-            ready: false,
-            reason: Some("recovering"),
-            remaining_ms: Some(left_ms),
-            until: Some(humantime::format_rfc3339_millis(until).to_string()),
-        };
-        return json(StatusCode::SERVICE_UNAVAILABLE, &recovering);
-    }
-    let ready = Readiness {
-        ready: true,
-        reason: None,
-        remaining_ms: None,
-        until: None,
-    };
-    json(StatusCode::OK, &ready)
 }
 
-async fn metrics(State(view): State<Arc<View>>) -> Response {
+/// In the grace period the server is ready: a probe that kept clients away would keep the holders
+/// from claiming their locks. Whether new locks are granted is another question, with an address of
+/// its own.
+async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
+    let readiness = Readiness::of(&view.shared);
+    let is_yes = match request.uri().query() {
+        None | Some("") => readiness.ready,
+        Some("granting" | "granting=") => readiness.granting,
+        Some(_) => {
+            let sentence = "there is one parameter, granting: whether new locks are granted";
+            return refuse(StatusCode::BAD_REQUEST, sentence);
+        }
+    };
+    let status = match is_yes {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    json(status, &readiness)
+}
+
+async fn metrics(State(view): State<Arc<View>>, request: Request) -> Response {
     let shared = &view.shared;
     let now = shared.clock.now();
     let oldest_ms = view.oldest.lock().look(&shared.engine, now);
-    let page = exposition::page(shared, oldest_ms);
-    answer(StatusCode::OK, exposition::CONTENT_TYPE, page)
+    let accepts = request.headers().get_all(header::ACCEPT);
+    let accepts = accepts.iter().filter_map(|value| value.to_str().ok());
+    let format = Format::wanted_by(accepts);
+    let page = exposition::page(shared, oldest_ms, format);
+    let mut response = answer(StatusCode::OK, format.content_type(), page);
+    let vary = HeaderValue::from_static("Accept");
+    response.headers_mut().insert(header::VARY, vary);
+    response
 }
 
 async fn nothing_here(request: Request) -> Response {

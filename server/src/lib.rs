@@ -10,7 +10,9 @@
 //!
 //! | file                | what                                                                                |
 //! |---------------------|-------------------------------------------------------------------------------------|
-//! | `server.rs`         | starting and stopping: threads, listeners, signals; `start_error.rs`: why it does not |
+//! | `server.rs`         | starting and stopping: threads, listeners, signals                                  |
+//! | `preflight.rs`      | all of a start that can fail, before anything is written; `start_error.rs`: why it does not |
+//! | `standby.rs`        | threads that wait for their work                                                    |
 //! | `stock.rs`          | a thread that waits for memory so that no core has to                               |
 //! | `config.rs`         | settings, checked once at start; `auth.rs`: tokens; `logging.rs`: logs              |
 //! | `core.rs`           | one I/O thread: its connections, its mail, its share of the wheels                  |
@@ -58,11 +60,13 @@ mod oldest;
 mod open_files;
 mod panics;
 mod pinning;
+mod preflight;
 mod redis;
 mod registry;
 mod secret;
 mod server;
 mod shared;
+mod standby;
 mod start_error;
 mod stats;
 mod stock;
@@ -72,7 +76,7 @@ mod wall_clock;
 
 pub use config::Config;
 pub use panics::{EXIT_PANIC, OnPanic};
-pub use server::{Builder, Server, run, run_with};
+pub use server::{Builder, Server, check, run, run_with};
 pub use start_error::StartError;
 pub use storage::EXIT_DISK;
 pub use wall_clock::shift_wall_clock;

@@ -24,8 +24,8 @@ fn main() -> ExitCode {
 fn serve(mut args: ServeArgs) -> Result<(), Failure> {
     let loaded = args.sources().load().map_err(Failure::usage)?;
     if args.check_config {
-        loaded.check_files().map_err(Failure::usage)?;
         loaded.warnings.iter().for_each(|warning| complain(warning));
+        server::check(loaded.config).map_err(refused)?;
         return print("ok\n");
     }
     if args.print_config {
@@ -35,11 +35,15 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    server::run(loaded.config).map_err(|error| {
-        let code = match error {
-            StartError::Setting(_) | StartError::Auth(_) | StartError::Storage(_) => Code::Usage,
-            _ => Code::No,
-        };
-        Failure::new(code, error)
-    })
+    server::run(loaded.config).map_err(refused)
+}
+
+/// Why the server does not start, or would not.
+fn refused(error: StartError) -> Failure {
+    let code = match &error {
+        StartError::Storage(error) if error.is_for_want_of_room() => Code::Disk,
+        StartError::Setting(_) | StartError::Auth(_) | StartError::Storage(_) => Code::Usage,
+        _ => Code::No,
+    };
+    Failure::new(code, error)
 }

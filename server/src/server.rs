@@ -1,39 +1,32 @@
 //! Starting and stopping: one thread per core, each with its own runtime, listener, mail and wheels.
 
 use crate::audit;
-use crate::auth::Tokens;
-use crate::clock::Clock;
+use crate::auth::TokenChange;
 use crate::config::{Config, Durability};
 use crate::core::Core;
-use crate::detached::Detached;
-use crate::host::{Post, Switchboard};
-use crate::http::{self, Http};
-use crate::metrics::Metrics;
+use crate::http::Http;
 use crate::net::listener;
-use crate::net::places::Places;
-use crate::net::stopping::{self, Signals};
-use crate::notices::Notices;
+use crate::net::stopping::{self, Signals, Wish};
 use crate::notify::Notifier;
 use crate::open_files;
-use crate::panics::{self, Failure, OnPanic};
+use crate::panics::{self, OnPanic};
 use crate::pinning;
+use crate::preflight::{Preflight, Purpose, preflight};
 use crate::redis;
-use crate::secret::SessionKeys;
 use crate::shared::{AdmissionHook, Shared};
 use crate::start_error::StartError;
 use crate::stock::Stocker;
-use crate::storage::{self, Alarm, Keeper, Opening, Recovery, Restored, Upkeep};
+use crate::storage::{Keeper, Upkeep};
 use crate::wal::Disk;
-use engine::{Engine, Fence, Seat, SessionId, Settings};
+use engine::{Seat, SessionId};
 use hashbrown::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use tokio_util::sync::CancellationToken;
 
 /// As a shell reports a program that an interrupt ended.
 const EXIT_AT_SECOND_SIGNAL: i32 = 130;
@@ -58,11 +51,11 @@ pub struct Server {
 /// Puts the settings of an embedded server together.
 #[derive(Clone, Default)]
 pub struct Builder {
-    config: Config,
-    disk: Option<Arc<dyn Disk>>,
-    snapshot_log_bytes: Option<u64>,
-    on_panic: OnPanic,
-    on_admission: Option<AdmissionHook>,
+    pub(crate) config: Config,
+    pub(crate) disk: Option<Arc<dyn Disk>>,
+    pub(crate) snapshot_log_bytes: Option<u64>,
+    pub(crate) on_panic: OnPanic,
+    pub(crate) on_admission: Option<AdmissionHook>,
 }
 
 impl Builder {
@@ -129,9 +122,16 @@ impl Builder {
         self
     }
 
-    /// Starts the server. When this returns, clients can connect.
+    /// Starts the server. When this returns, clients can connect. When it fails, the data directory
+    /// is as it was, unless the disk itself failed.
     pub fn start(self) -> Result<Server, StartError> {
         Server::start(self)
+    }
+
+    /// Does everything that a start does up to its first write, and lets go of it all: whether a
+    /// server could start now.
+    pub fn check(self) -> Result<(), StartError> {
+        preflight(self, Purpose::Check).map(drop)
     }
 }
 
@@ -152,158 +152,65 @@ impl Server {
     }
 
     fn start(builder: Builder) -> Result<Server, StartError> {
-        let Builder {
-            config,
-            disk,
-            snapshot_log_bytes,
-            on_panic,
-            on_admission,
-        } = builder;
-        config.check().map_err(StartError::Setting)?;
-        let tokens = match &config.auth_token_file {
-            Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
-            None => Tokens::none(),
-        };
-        open_files::check(&config);
-        let stop = CancellationToken::new();
-        let failure = Failure::new(on_panic, stop.clone());
-        let core_count = config.thread_count() as usize;
-        let cannot_listen = |address| move |error| StartError::Listen { address, error };
-        let listeners =
-            listener::bind_all(config.listen, core_count).map_err(cannot_listen(config.listen))?;
+        let Preflight {
+            mut shared,
+            posts,
+            opening,
+            alarm,
+            mut restored,
+            audit,
+            listeners,
+            mut redis_listeners,
+            http_listener,
+            threads,
+        } = preflight(builder, Purpose::Start)?;
         let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
-        let http_listener = match config.http {
-            Some(address) => Some(http::bind(address).map_err(cannot_listen(address))?),
-            None => None,
-        };
-        let mut redis_listeners = redis::Listeners::default();
-        if let Some(address) = config.redis_listen {
-            redis_listeners
-                .bind_tcp(address, core_count)
-                .map_err(cannot_listen(address))?;
-        }
-        if let Some(path) = &config.redis_unix {
-            redis_listeners
-                .bind_unix(path, core_count)
-                .map_err(|error| StartError::ListenUnix {
-                    path: path.clone(),
-                    error,
-                })?;
-        }
-        let clock = Clock::start();
-        let opening = Opening::read(
-            &config,
-            disk.clone(),
-            snapshot_log_bytes,
-            clock_floor(),
-            clock,
-        )
-        .map_err(StartError::Storage)?;
-        let audit = match &config.audit_log {
-            Some(path) => Some(audit::Writer::start(path, clock, failure.watch()).map_err(
-                |error| {
-                    let path = path.clone();
-                    StartError::Audit { path, error }
-                },
-            )?),
-            None => None,
-        };
-        let mut settings = engine_settings(&config, clock);
-        if opening.is_none() {
-            settings.floor = storage::floor_without_log(&config, disk.as_deref(), clock_floor())
+        // The first write. What still fails from here on is the disk itself.
+        if let Some(opening) = opening {
+            let shards = shared.engine.shard_count();
+            let storage = opening
+                .start(posts, shards, restored.latest_end)
                 .map_err(StartError::Storage)?;
+            shared.storage = Some(Arc::new(storage));
+            shared.record_lasting();
         }
-        let posts: Arc<[Post]> = (0..core_count).map(|_| Post::new()).collect();
-        let mut alarm = None;
-        let (mut storage, mut found, mut recovery) = (None, None, Recovery::default());
-        let mut keys = SessionKeys::fleeting();
-        if let Some(mut opening) = opening {
-            settings.floor = opening.floor;
-            settings.ceiling = opening.ceiling();
-            settings.keys_expected = opening.locks();
-            settings.keys_restored = opening.locks();
-            // One more for the Redis port.
-            settings.sessions_max = settings.sessions_max.max(opening.sessions() + 1);
-            let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
-            let until = (!opening.grace.is_zero()).then_some(until);
-            std::mem::swap(&mut keys, &mut opening.keys);
-            recovery = Recovery::new(until, opening.horizon());
-            let (opened, recovered) = opening
-                .start(posts.clone(), settings.shards)
-                .map_err(StartError::Storage)?;
-            storage = Some(Arc::new(opened));
-            alarm = Some(Arc::new(Alarm::new(settings.shards)));
-            found = Some(recovered);
+        if restored.sessions > 0 {
+            tracing::info!(
+                sessions = restored.sessions,
+                locks = restored.locks,
+                over = restored.over,
+                "put back what was held at the last stop"
+            );
         }
-        let audit_events = audit.as_ref().map(audit::Writer::audit);
-        let long = storage.as_ref().map(|storage| storage.long.clone());
-        let switchboard = Switchboard::new(posts, audit_events, alarm.clone(), long);
-        let shared = Arc::new(Shared {
-            engine: Engine::new(settings, switchboard),
-            clock,
-            tokens,
-            keys,
-            storage,
-            recovery,
-            redis: OnceLock::new(),
-            detached: Detached::default(),
-            stocker: OnceLock::new(),
-            metrics: Metrics::new(core_count),
-            core_count,
-            places: Places::new(config.connections_max as usize),
-            notices: Notices::default(),
-            failure,
-            on_admission,
-            started_unix_ms: since_epoch().as_millis() as u64,
-            stop,
-            config,
-        });
-        let mut restored = Restored::default();
-        if let (Some(recovered), Some(storage)) = (found, &shared.storage) {
-            restored = storage::restore(&shared, &recovered, storage)?;
-            if !recovered.sessions.is_empty() {
-                tracing::info!(
-                    sessions = restored.sessions,
-                    locks = restored.locks,
-                    over = restored.over,
-                    "put back what was held at the last stop"
-                );
-            }
-        }
-        shared.engine.finish_restoring();
-        if let Some(storage) = &shared.storage {
-            storage
-                .begin(restored.latest_end)
-                .map_err(StartError::Storage)?;
-        }
-        shared.resume_detached().map_err(StartError::Restore)?;
-        let redis_addr = redis_listeners.local_addr();
-        let redis_unix = redis_listeners.unix_path();
-        if redis_addr.is_some() || redis_unix.is_some() {
-            shared.open_redis().map_err(StartError::Restore)?;
-        }
+        let shared = Arc::new(shared);
         let mut server = Server {
             shared: shared.clone(),
             local_addr,
-            redis_addr,
-            redis_unix,
+            redis_addr: redis_listeners.local_addr(),
+            redis_unix: redis_listeners.unix_path(),
             threads: Vec::new(),
             http: None,
             keeper: None,
             upkeep: None,
-            stocker: None,
+            stocker: Some(Stocker::start(threads.stocker, shared.clone())),
             audit,
             is_closed: false,
         };
-        if let (Some(storage), Some(alarm)) = (&shared.storage, alarm) {
-            let keeper = Keeper::start(shared.clone(), storage.clone(), alarm);
-            server.keeper = Some(keeper.map_err(StartError::System)?);
-            let upkeep = Upkeep::start(shared.clone(), storage.clone());
-            server.upkeep = Some(upkeep.map_err(StartError::System)?);
+        if let Some(audit) = &mut server.audit {
+            audit.begin(shared.failure.watch());
         }
-        let stocker = Stocker::start(shared.clone()).map_err(StartError::System)?;
-        server.stocker = Some(stocker);
-        for (id, listener) in listeners.into_iter().enumerate() {
+        if let (Some(standby), Some(storage), Some(alarm)) =
+            (threads.keeper, &shared.storage, alarm)
+        {
+            let keeper = Keeper::start(standby, shared.clone(), storage.clone(), alarm);
+            server.keeper = Some(keeper);
+        }
+        if let (Some(standby), Some(storage)) = (threads.upkeep, &shared.storage) {
+            let upkeep = Upkeep::start(standby, shared.clone(), storage.clone());
+            server.upkeep = Some(upkeep);
+        }
+        let cores = listeners.into_iter().zip(threads.cores);
+        for (id, (listener, (standby, runtime))) in cores.enumerate() {
             let shared = shared.clone();
             let doors = Doors {
                 native: listener,
@@ -311,14 +218,12 @@ impl Server {
                 redis_unix: redis_listeners.unix.pop(),
             };
             let seats = restored.seats.get_mut(id).map(std::mem::take);
-            let thread = std::thread::Builder::new()
-                .name(format!("core-{id}"))
-                .spawn(move || run_core(id, shared, doors, seats.unwrap_or_default()))
-                .map_err(StartError::System)?;
+            let seats = seats.unwrap_or_default();
+            let thread = standby.begin(move || run_core(id, &runtime, shared, doors, seats));
             server.threads.push(thread);
         }
-        if let Some(listener) = http_listener {
-            server.http = Some(Http::start(listener, shared).map_err(StartError::System)?);
+        if let (Some(thread), Some(listener)) = (threads.http, http_listener) {
+            server.http = Some(Http::start(thread, listener, shared));
         }
         Ok(server)
     }
@@ -348,6 +253,50 @@ impl Server {
     /// Why the server has stopped by itself: the name of the thread that panicked. `None`: it has not.
     pub fn failure(&self) -> Option<&str> {
         self.shared.failure.thread()
+    }
+
+    /// Reads the file of tokens again and opens the audit log again, under the names they had at
+    /// the start; all other settings stay. Logs what changed. What cannot be read or opened stays
+    /// as it was.
+    ///
+    /// A token that is gone opens no new connection. Those it opened before go on until they close:
+    /// a rotation of tokens is no reason to lose locks.
+    pub fn reload(&self) {
+        let tokens = self.shared.config.auth_token_file.as_deref();
+        if let Some(path) = tokens {
+            let file = path.display();
+            match self.shared.tokens.reload(path) {
+                Ok(TokenChange {
+                    added,
+                    removed,
+                    count,
+                }) => tracing::info!(
+                    added,
+                    removed,
+                    count,
+                    "tokens read again from {file}; connections that are open go on"
+                ),
+                Err(error) => {
+                    tracing::error!("the tokens stay as they were: {error}");
+                }
+            }
+        }
+        if let Some(audit) = &self.audit {
+            match audit.reopen() {
+                Ok(path) => tracing::info!("audit log opened again: {}", path.display()),
+                Err(error) => {
+                    let path = audit.path().display();
+                    tracing::error!(
+                        "the audit log goes on in the file it has: cannot open {path} again: {error}"
+                    );
+                }
+            }
+        }
+        if tokens.is_none() && self.audit.is_none() {
+            tracing::info!(
+                "nothing to reload: there is neither auth_token_file nor audit_log; other settings need a restart"
+            );
+        }
     }
 
     /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
@@ -399,7 +348,14 @@ impl Drop for Server {
     }
 }
 
+/// Whether a server could start now with these settings: ports, tokens, audit log, data directory,
+/// limits and room on the disk. Nothing is changed.
+pub fn check(config: Config) -> Result<(), StartError> {
+    Server::builder().config(config).check()
+}
+
 /// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
+/// SIGHUP has it [reload](Server::reload).
 pub fn run(config: Config) -> Result<(), StartError> {
     run_with(Server::builder().config(config))
 }
@@ -428,11 +384,14 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     }
     tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
     notifier.ready();
-    runtime.block_on(signals.next());
+    while runtime.block_on(signals.next()) == Wish::Reload {
+        server.reload();
+    }
     tracing::info!("stopping; a second signal ends it at once");
     notifier.stopping();
     runtime.spawn(async move {
-        signals.next().await;
+        // A server that stops has nothing to reload.
+        while signals.next().await == Wish::Reload {}
         std::process::exit(EXIT_AT_SECOND_SIGNAL);
     });
     // On another thread, so that this one can hear the second signal.
@@ -451,22 +410,21 @@ struct Doors {
     redis_unix: Option<std::os::unix::net::UnixListener>,
 }
 
-fn run_core(id: usize, shared: Arc<Shared>, doors: Doors, seats: HashMap<SessionId, Seat>) {
+fn run_core(
+    id: usize,
+    runtime: &Runtime,
+    shared: Arc<Shared>,
+    doors: Doors,
+    seats: HashMap<SessionId, Seat>,
+) {
     let _watch = shared.failure.watch();
     if shared.config.pin
         && let Err(error) = pinning::pin(id)
     {
         tracing::warn!("core {id} goes where the system puts it: {error}");
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return tracing::error!("core {id} has no runtime: {error}"),
-    };
     let local = LocalSet::new();
-    local.block_on(&runtime, async move {
+    local.block_on(runtime, async move {
         let core = Core::new(id, shared.clone(), seats);
         spawn_watched(&shared, core.clone().take_mail());
         spawn_watched(&shared, core.clone().turn_wheels());
@@ -514,38 +472,4 @@ fn spawn_accepting(
             tracing::error!("core {core} cannot accept clients of Redis: {error}");
         }
     });
-}
-
-fn since_epoch() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-}
-
-/// Where fences begin when nothing is on disk: they stay monotonic by the clock. A million a second, for two hundred years.
-/// Not only whole seconds count, or a server that is back within one would issue the same fences again.
-fn clock_floor() -> Fence {
-    let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
-    Fence::new(floor as u64).unwrap_or(Fence::ZERO)
-}
-
-fn engine_settings(config: &Config, clock: Clock) -> Settings {
-    Settings {
-        shards: config.shard_count() as usize,
-        keys_max: config.keys_max,
-        keys_expected: 0,
-        keys_restored: 0,
-        sessions_max: config.sessions_max,
-        waiters_per_key_max: config.waiters_per_key_max,
-        waiters_max: config.waiters_max,
-        shared_holders_max: config.shared_holders_max,
-        bytes_max: config.bytes_max,
-        idle_ms: config.idle.as_millis() as u64,
-        // A core that paused would keep the holder's release waiting, too.
-        pauses_before_refusal: 0,
-        floor: clock_floor(),
-        ceiling: Fence::MAX,
-        hash_seed: None,
-        now: clock.now(),
-    }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine<Switchboard>,
     pub(crate) clock: Clock,
     pub(crate) config: Config,
+    /// `lease_max` of the settings, as every request is compared with it. `u64::MAX`: no bound.
+    pub(crate) lease_max_ms: u64,
     pub(crate) tokens: Tokens,
     pub(crate) keys: SessionKeys,
     /// `None` if nothing is to survive.
@@ -127,18 +129,30 @@ impl Shared {
                     .ok_or(Limit::Sessions)?
             }
         };
-        let until = self.engine.keep_alive(session.id, u64::MAX, now);
-        let until = until.unwrap_or(Tick::MAX);
+        self.engine.keep_alive(session.id, u64::MAX, now);
+        self.record_session_that_lasts(&session);
+        Ok(session)
+    }
+
+    /// Writes down the server's own sessions that were opened, or put back, before the log was begun.
+    pub(crate) fn record_lasting(&self) {
+        let port = self.redis.get().map(|port| &port.session);
+        for session in port.into_iter().chain(self.detached()) {
+            self.record_session_that_lasts(session);
+        }
+    }
+
+    fn record_session_that_lasts(&self, session: &Session) {
         if let Some(storage) = &self.storage {
             session.mark_logged();
+            let deadline = self.engine.session_deadline(session.id);
             storage.wal.append(&Record::SessionOpened {
                 session: session.public_id,
                 ttl_ms: session.ttl_ms,
-                deadline_unix_ms: storage.unix_ms(until),
+                deadline_unix_ms: storage.unix_ms(deadline),
                 name: session.client_name.as_bytes(),
             });
         }
-        Ok(session)
     }
 
     /// How long nothing new could be granted if the server crashed at this moment and came back at

@@ -3,7 +3,7 @@
 //! long, and all its clients with it.
 
 use crate::shared::Shared;
-use std::io;
+use crate::standby::Standby;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -14,20 +14,20 @@ pub(crate) struct Stocker {
 }
 
 impl Stocker {
-    pub(crate) fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let thread = std::thread::Builder::new().name("stock".into()).spawn({
+    pub(crate) fn start(standby: Standby, shared: Arc<Shared>) -> Self {
+        let thread = standby.begin({
             let shared = shared.clone();
             move || {
                 let _watch = shared.failure.watch();
                 keep_stock(&shared);
             }
-        })?;
+        });
         // Once for each server, and this is the only place.
         let _ = shared.stocker.set(thread.thread().clone());
-        Ok(Stocker {
+        Stocker {
             shared,
             thread: Some(thread),
-        })
+        }
     }
 }
 

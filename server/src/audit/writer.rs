@@ -3,10 +3,12 @@
 use super::{Audit, EVENTS_MAX, Event, line};
 use crate::clock::Clock;
 use crate::panics::Watch;
+use crate::standby::Standby;
 use engine::Tick;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -25,37 +27,63 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How long the thread rests when the file cannot be written.
 const FAILURE_REST: Duration = Duration::from_secs(1);
 
-/// The running thread. Dropping it writes what is left and ends it.
+/// The thread that writes. Dropping it writes what is left and ends it.
 pub(crate) struct Writer {
+    path: PathBuf,
     audit: Arc<Audit>,
-    thread: Option<JoinHandle<()>>,
+    /// A file to go on in.
+    next: Arc<Mutex<Option<File>>>,
+    stage: Stage,
+}
+
+enum Stage {
+    Prepared { standby: Standby, file: File },
+    Running(JoinHandle<()>),
+    Ended,
 }
 
 impl Writer {
-    /// Opens the file, to write at its end, and starts the thread, which holds `watch` for as long as it runs.
-    pub(crate) fn start(path: &Path, clock: Clock, watch: Watch) -> io::Result<Writer> {
-        let mut options = File::options();
-        options.create(true).append(true);
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::OpenOptionsExt;
-            // Who locks what is not for everybody.
-            options.mode(0o640);
-        }
-        let file = options.open(path)?;
-        let audit = Arc::new(Audit::new(clock, EVENTS_MAX));
-        let thread = std::thread::Builder::new().name("audit".to_owned());
-        let thread = thread.spawn({
-            let audit = audit.clone();
-            move || {
-                let _watch = watch;
-                write_all(&audit, file);
-            }
-        })?;
+    /// Opens the file, to write at its end, and gets the thread. Nothing is written yet.
+    pub(crate) fn prepare(path: &Path, clock: Clock) -> io::Result<Writer> {
+        let file = open(path)?;
+        let standby = Standby::spawn("audit".to_owned())?;
         Ok(Writer {
-            audit,
-            thread: Some(thread),
+            path: path.to_owned(),
+            audit: Arc::new(Audit::new(clock, EVENTS_MAX)),
+            next: Arc::default(),
+            stage: Stage::Prepared { standby, file },
         })
+    }
+
+    /// Begins to write. The thread holds `watch` for as long as it runs.
+    pub(crate) fn begin(&mut self, watch: Watch) {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Prepared { standby, file } => {
+                let (audit, next) = (self.audit.clone(), self.next.clone());
+                let file = LogFile { file, next };
+                let thread = standby.begin(move || {
+                    let _watch = watch;
+                    write_all(&audit, file);
+                });
+                self.stage = Stage::Running(thread);
+            }
+            other => self.stage = other,
+        }
+    }
+
+    /// Opens the path once more, where a program that rotates logs may have made room for a new
+    /// file, and has the thread go on there. What was left before may still go to the old one. If
+    /// it cannot be opened, nothing changes.
+    pub(crate) fn reopen(&self) -> io::Result<&Path> {
+        *self.next.lock() = Some(open(&self.path)?);
+        if let Stage::Running(thread) = &self.stage {
+            thread.thread().unpark();
+        }
+        Ok(&self.path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn audit(&self) -> Arc<Audit> {
@@ -67,7 +95,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         // Release, paired with the Acquire in `write_all`: it finds every event that was left before.
         self.audit.stopping.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        if let Stage::Running(thread) = std::mem::replace(&mut self.stage, Stage::Ended) {
             thread.thread().unpark();
             if thread.join().is_err() {
                 tracing::error!("the audit log ended with a panic");
@@ -76,15 +104,56 @@ impl Drop for Writer {
     }
 }
 
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Who locks what is not for everybody.
+        options.mode(0o640);
+    }
+    options.open(path)
+}
+
 /// Something to write to, which can be made sure of.
 pub(super) trait Sink: Write {
     /// Returns when what was written has reached the disk.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// Between two lines: goes on in another file, if there is one.
+    fn turn_over(&mut self) {}
 }
 
-impl Sink for File {
+/// The file that is written, and the place where the next one is left.
+struct LogFile {
+    file: File,
+    next: Arc<Mutex<Option<File>>>,
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for LogFile {
     fn sync(&mut self) -> io::Result<()> {
-        self.sync_all()
+        self.file.sync_all()
+    }
+
+    fn turn_over(&mut self) {
+        let next = self.next.lock().take();
+        if let Some(next) = next {
+            if let Err(error) = self.sync() {
+                tracing::error!("the audit log so far may not have reached the disk: {error}");
+            }
+            self.file = next;
+        }
     }
 }
 
@@ -104,6 +173,8 @@ pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
     loop {
         // Before the queue is emptied: what was left before the flag was raised is in it.
         let is_last = audit.stopping.load(Ordering::Acquire);
+        // Everything before has been written, whole lines only.
+        pen.sink.turn_over();
         let reference = (SystemTime::now(), audit.clock.now());
         let mut room_made = 0;
         while room_made < EVENTS_MAX

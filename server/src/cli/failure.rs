@@ -14,6 +14,8 @@ pub(crate) enum Code {
     Unreachable = 69,
     /// The server or this program failed.
     Internal = 70,
+    /// The server's disk is full. A running server whose disk fails ends with the same code.
+    Disk = server::EXIT_DISK as isize,
     /// The lock could not be had in time.
     NotAcquired = 75,
     /// The lock was lost while the command ran, and the command claims that all is well.
@@ -24,6 +26,22 @@ pub(crate) enum Code {
     NotExecutable = 126,
     /// There is no such command.
     NotFound = 127,
+}
+
+#[cfg(test)]
+impl Code {
+    pub(crate) const ALL: [Code; 10] = [
+        Code::No,
+        Code::Usage,
+        Code::Unreachable,
+        Code::Internal,
+        Code::Disk,
+        Code::NotAcquired,
+        Code::Lost,
+        Code::Refused,
+        Code::NotExecutable,
+        Code::NotFound,
+    ];
 }
 
 /// What went wrong and what to do next.

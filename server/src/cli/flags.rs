@@ -10,7 +10,8 @@ pub(crate) struct ServeArgs {
     /// A TOML file with settings, under the names of the flags with _ for -
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the settings, print "ok" and exit
+    /// Check whether a server could start now: settings, ports, files, limits and room on the disk;
+    /// print "ok" and exit
     #[arg(long)]
     pub(crate) check_config: bool,
     /// Print the settings as TOML, each with where it came from, and exit

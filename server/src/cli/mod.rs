@@ -46,15 +46,19 @@ The server takes its settings from flags, FENCEPOST_* variables and a TOML file,
 `fencepost serve --help`.
 
 Exit codes:
-    0  all is well
-    1  the server said no; wal: no server starts with that log
-    2  a flag, an argument or a setting is wrong
+    0  all is well; serve: stopped in order by a signal
+    1  the server said no; wal: no server starts with that log;
+       serve: not started, for a port, the audit log, a limit or a thread
+    2  a flag, an argument or a setting is wrong; serve: so are the tokens, or the log is damaged or in use
    69  the server cannot be reached
    70  the server or this program failed
+   74  serve: the disk failed or is full
    75  lock: not acquired in time
    76  lock: the lock was lost while the command ran, but the command ended with 0
    77  the server did not accept the token
-  126  lock: the command cannot be started; 127: there is no such command
+  126  lock: the command cannot be started
+  127  lock: there is no such command
+  130  serve: ended at once by a second signal
   lock otherwise ends with the exit code of its command, 128+n if signal n ended it";
 
 /// The whole command line.
@@ -108,7 +112,13 @@ Examples:
     (umask 077; openssl rand -hex 32 > tokens)
     fencepost serve --listen 0.0.0.0:7400 --auth-token-file tokens
 
-SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once.";
+SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once, with 130. SIGHUP ends nothing: \
+the tokens are read again and the audit log is opened again, and the log says what changed; tokens that cannot be read \
+stay as they were. Connections that are open go on, also those whose token is gone.
+
+Exit codes: 0 stopped in order; 1 not started, for a port, the audit log, a limit or a thread; 2 a setting, the tokens or \
+the log cannot be used; 74 the disk failed or is full; 130 ended at once by a second signal. A start that fails changes \
+nothing; --check-config does all that a start does up to its first write.";
 
 /// What the command line asks for.
 pub(crate) enum Wish {
@@ -198,6 +208,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Codes that the server ends with by itself, and what a shell makes of a second interrupt.
+    const OF_THE_SERVER: [i32; 3] = [0, server::EXIT_DISK, 130];
+
+    #[test]
+    fn every_exit_code_is_in_the_help_and_in_the_readme() {
+        let readme = include_str!("../../../README.md");
+        let codes = failure::Code::ALL.iter().map(|code| *code as i32);
+        for code in codes.chain(OF_THE_SERVER) {
+            assert!(EXAMPLES.contains(&format!("\n{code:5}  ")), "{code}");
+            assert!(readme.contains(&format!("| {code} |")), "{code}");
+        }
+        for code in OF_THE_SERVER.into_iter().chain([1, 2]) {
+            assert!(SERVE_NOTES.contains(&format!(" {code} ")), "{code}");
+        }
     }
 
     #[test]

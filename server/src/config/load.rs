@@ -4,7 +4,6 @@
 //! the day on which somebody leaves out a flag. Each mistake is one sentence that says where it was made.
 
 use super::{Config, SETTINGS, Setting, SettingError};
-use crate::auth::{AuthError, Tokens};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -182,14 +181,6 @@ impl Loaded {
     pub fn origin_of(&self, name: &str) -> &Origin {
         let index = SETTINGS.iter().position(|setting| setting.name == name);
         &self.origins[index.expect("every name comes from the table")]
-    }
-
-    /// Reads the files that the settings name, as far as the server could not start without them.
-    pub fn check_files(&self) -> Result<(), AuthError> {
-        match &self.config.auth_token_file {
-            Some(path) => Tokens::from_file(path).map(|_| ()),
-            None => Ok(()),
-        }
     }
 
     /// The settings as a file that `--config` takes, each with its origin.

@@ -1,9 +1,8 @@
 //! The log on disk, in numbers.
 
-use super::sheet::{Sheet, Spread};
+use super::sheet::{Sheet, Spread, Unit};
 use crate::shared::Shared;
 use crate::wal::Histogram;
-use prometheus_client::registry::Unit;
 use std::fmt;
 
 /// What the log counts, at one moment.
@@ -13,6 +12,9 @@ pub(super) struct LogNumbers {
     batches: u64,
     bytes_written: u64,
     segments: u64,
+    spares: u64,
+    no_room: u64,
+    room_bytes: Option<u64>,
     snapshots: u64,
     snapshot_age_ms: u64,
     snapshot_ms: u64,
@@ -41,6 +43,9 @@ impl LogNumbers {
             batches: log.batch_records.count(),
             bytes_written: log.bytes_written.get(),
             segments: log.segments.get(),
+            spares: storage.wal.spare_count() as u64,
+            no_room: log.no_room.get(),
+            room_bytes: storage.wal.room_bytes(),
             snapshots: log.snapshots.get(),
             snapshot_age_ms: if snapshot_unix_ms == 0 { 0 } else { age_ms },
             snapshot_ms: log.snapshot_ms.get(),
@@ -58,7 +63,7 @@ impl LogNumbers {
         })
     }
 
-    pub(super) fn show(&self, sheet: &mut Sheet<'_>) -> fmt::Result {
+    pub(super) fn show(&self, sheet: &mut Sheet) -> fmt::Result {
         sheet.histogram(
             "log_sync",
             "How long the disk took to sync the log",
@@ -81,6 +86,24 @@ impl LogNumbers {
             self.bytes_written,
         )?;
         sheet.gauge("log_segments", "Segments of the log in use", self.segments)?;
+        sheet.gauge(
+            "log_spare_segments",
+            "Segments ready to be written next; 0 for longer than a moment: the disk has no room for one",
+            self.spares,
+        )?;
+        sheet.counter(
+            "log_no_room",
+            "Times that a segment or a snapshot could not be made because the disk is full",
+            self.no_room,
+        )?;
+        if let Some(room_bytes) = self.room_bytes {
+            sheet.gauge_in(
+                Unit::Bytes,
+                "log_room",
+                "Room on the file system of the log",
+                room_bytes as f64,
+            )?;
+        }
         sheet.counter(
             "log_snapshots",
             "Snapshots written since the start",

@@ -1,10 +1,63 @@
-//! One metric at a time onto the page: a thin layer over prometheus-client that keeps `exposition.rs` a list.
+//! One metric at a time onto the page, in either format, so that `exposition.rs` stays a list.
+//!
+//! | what          | classic text                           | OpenMetrics                              |
+//! |---------------|----------------------------------------|------------------------------------------|
+//! | a counter     | is called `x_total` everywhere         | is `x`, and its sample `x_total`         |
+//! | facts         | a gauge `x_info` that is 1             | an info `x`, and its sample `x_info`     |
+//! | units         | in the name                            | in the name, and on a line of their own  |
+//! | the end       |                                        | `# EOF`                                  |
 
+use super::format::Format;
 use super::seconds;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
-use std::fmt;
+use std::fmt::{self, Display, Write};
+
+/// What every name begins with.
+const PREFIX: &str = "fencepost";
+
+/// What a number counts. Its name ends with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    Seconds,
+    Bytes,
+}
+
+impl Unit {
+    fn as_str(self) -> &'static str {
+        match self {
+            Unit::Seconds => "seconds",
+            Unit::Bytes => "bytes",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+}
+
+impl Kind {
+    /// What the samples of a family are called beyond its name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        }
+    }
+
+    fn word(self, format: Format) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info if format == Format::OpenMetrics => "info",
+            Kind::Info => "gauge",
+        }
+    }
+}
 
 /// How durations are spread over buckets: the count of each, with its upper bound in seconds.
 #[derive(Clone)]
@@ -42,19 +95,33 @@ impl Spread {
     }
 }
 
-pub(super) struct Sheet<'a> {
-    encoder: DescriptorEncoder<'a>,
+pub(super) struct Sheet {
+    page: String,
+    format: Format,
 }
 
-impl<'a> Sheet<'a> {
-    pub(super) fn new(encoder: DescriptorEncoder<'a>) -> Self {
-        Sheet { encoder }
+/// Labels with their values, few and known.
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Sheet {
+    pub(super) fn new(format: Format) -> Self {
+        Sheet {
+            page: String::with_capacity(32 * 1024),
+            format,
+        }
+    }
+
+    /// The whole page.
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.page.push_str("# EOF\n");
+        }
+        self.page
     }
 
     pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+        let family = self.family(name, help, None, Kind::Counter)?;
+        self.sample(&family, &[], value)
     }
 
     pub(super) fn counter_in(
@@ -64,9 +131,8 @@ impl<'a> Sheet<'a> {
         help: &str,
         value: u64,
     ) -> fmt::Result {
-        self.encoder
-            .encode_descriptor(name, help, Some(&unit), MetricType::Counter)?
-            .encode_counter::<NoLabelSet, _, u64>(&value, None)
+        let family = self.family(name, help, Some(unit), Kind::Counter)?;
+        self.sample(&family, &[], value)
     }
 
     pub(super) fn counters(
@@ -76,21 +142,16 @@ impl<'a> Sheet<'a> {
         label: &str,
         values: &[(&str, u64)],
     ) -> fmt::Result {
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        let family = self.family(name, help, None, Kind::Counter)?;
         for (word, value) in values {
-            family
-                .encode_family(&[(label, *word)])?
-                .encode_counter::<NoLabelSet, _, u64>(value, None)?;
+            self.sample(&family, &[(label, word)], value)?;
         }
         Ok(())
     }
 
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?
-            .encode_gauge(&value)
+        let family = self.family(name, help, None, Kind::Gauge)?;
+        self.sample(&family, &[], value)
     }
 
     pub(super) fn gauge_in(
@@ -100,9 +161,8 @@ impl<'a> Sheet<'a> {
         help: &str,
         value: f64,
     ) -> fmt::Result {
-        self.encoder
-            .encode_descriptor(name, help, Some(&unit), MetricType::Gauge)?
-            .encode_gauge(&value)
+        let family = self.family(name, help, Some(unit), Kind::Gauge)?;
+        self.sample(&family, &[], value)
     }
 
     pub(super) fn gauges(
@@ -112,13 +172,9 @@ impl<'a> Sheet<'a> {
         label: &str,
         values: &[(&str, u64)],
     ) -> fmt::Result {
-        let mut family = self
-            .encoder
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let family = self.family(name, help, None, Kind::Gauge)?;
         for (word, value) in values {
-            family
-                .encode_family(&[(label, *word)])?
-                .encode_gauge(value)?;
+            self.sample(&family, &[(label, word)], value)?;
         }
         Ok(())
     }
@@ -130,33 +186,74 @@ impl<'a> Sheet<'a> {
         help: &str,
         spreads: &[(Option<(&str, &str)>, Spread)],
     ) -> fmt::Result {
-        let mut family = self.encoder.encode_descriptor(
-            name,
-            help,
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
-        )?;
+        let family = self.family(name, help, Some(Unit::Seconds), Kind::Histogram)?;
         for (label, spread) in spreads {
             let labels: Vec<(&str, &str)> = label.iter().copied().collect();
-            let sum = spread.sum;
-            match label {
-                Some(_) => family
-                    .encode_family(&labels)?
-                    .encode_histogram::<NoLabelSet>(sum, spread.count(), &spread.buckets, None)?,
-                None => family.encode_histogram::<NoLabelSet>(
-                    sum,
-                    spread.count(),
-                    &spread.buckets,
-                    None,
-                )?,
+            self.sample(&format!("{family}_sum"), &labels, spread.sum)?;
+            self.sample(&format!("{family}_count"), &labels, spread.count())?;
+            let bucket = format!("{family}_bucket");
+            let mut up_to = 0;
+            for (bound, count) in &spread.buckets {
+                up_to += count;
+                let bound = match *bound {
+                    f64::INFINITY => "+Inf".to_owned(),
+                    // OpenMetrics wants a point in every bound.
+                    bound if bound.fract() == 0.0 => format!("{bound:.1}"),
+                    bound => bound.to_string(),
+                };
+                let labels: Vec<_> = label.iter().copied().chain([("le", &*bound)]).collect();
+                self.sample(&bucket, &labels, up_to)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
-        self.encoder
-            .encode_descriptor(name, help, None, MetricType::Info)?
-            .encode_info(&labels)
+    /// Facts that are no numbers.
+    pub(super) fn info(&mut self, name: &str, help: &str, labels: Labels<'_>) -> fmt::Result {
+        let family = self.family(name, help, None, Kind::Info)?;
+        self.sample(&family, labels, 1)
+    }
+
+    /// Describes a family, and returns what its samples are called.
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        kind: Kind,
+    ) -> Result<String, fmt::Error> {
+        let unit = unit.map(Unit::as_str);
+        let name = match unit {
+            Some(unit) => format!("{PREFIX}_{name}_{unit}"),
+            None => format!("{PREFIX}_{name}"),
+        };
+        let samples = format!("{name}{}", kind.suffix());
+        let is_open = self.format == Format::OpenMetrics;
+        let described = if is_open { &name } else { &samples };
+        debug_assert!(!help.contains(['\\', '\n']), "{help:?} would need escapes");
+        writeln!(self.page, "# HELP {described} {help}.")?;
+        writeln!(self.page, "# TYPE {described} {}", kind.word(self.format))?;
+        if let Some(unit) = unit
+            && is_open
+        {
+            writeln!(self.page, "# UNIT {described} {unit}")?;
+        }
+        Ok(samples)
+    }
+
+    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl Display) -> fmt::Result {
+        self.page.push_str(name);
+        for (index, (label, word)) in labels.iter().enumerate() {
+            debug_assert!(
+                !word.contains(['\\', '"', '\n']),
+                "{word:?} would need escapes"
+            );
+            let opener = if index == 0 { '{' } else { ',' };
+            write!(self.page, "{opener}{label}=\"{word}\"")?;
+        }
+        if !labels.is_empty() {
+            self.page.push('}');
+        }
+        writeln!(self.page, " {value}")
     }
 }

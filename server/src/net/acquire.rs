@@ -78,6 +78,9 @@ impl Batch {
             };
             return reply.append(id, out);
         }
+        if self.is_too_long(acquire.lease) {
+            return self.refuse_too_long(id, acquire.lease, out);
+        }
         if acquire.lease == Lease::Session {
             // Before the engine reads until when the session lives: see `Session::mark_bound`.
             owner.mark_bound();

@@ -229,6 +229,9 @@ impl Batch {
     ) {
         let metrics = self.core.metrics();
         metrics.renewals.bump();
+        if self.is_too_long(lease) {
+            return self.refuse_too_long(id, lease, out);
+        }
         let outcome = match engine_fence(fence) {
             Some(fence) => {
                 let (engine, key) = (&self.core.shared.engine, engine_key(key));
@@ -264,6 +267,23 @@ impl Batch {
                 reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out)
             }
         }
+    }
+
+    /// Whether a client asks for more than `lease_max`.
+    #[inline]
+    pub(super) fn is_too_long(&self, lease: Lease) -> bool {
+        matches!(lease, Lease::Ttl { ttl_ms } if u64::from(ttl_ms) > self.core.shared.lease_max_ms)
+    }
+
+    #[cold]
+    pub(super) fn refuse_too_long(&self, id: RequestId, lease: Lease, out: &mut BytesMut) {
+        self.core.metrics().malformed.bump();
+        let asked_ms = self.renewal_ms(lease);
+        let lease_max_ms = self.core.shared.lease_max_ms;
+        let message = format!(
+            "a lease of {asked_ms} ms was asked for, at most {lease_max_ms} are allowed here (lease_max)"
+        );
+        reply::error(ErrorCode::MALFORMED, &message).append(id, out);
     }
 
     /// A lease that lives by its session is renewed by keeping the session alive; a timed one for as long as that.

@@ -307,6 +307,13 @@ fn new_session(
         0 => shared.config.session_ttl.as_millis() as u32,
         ttl_ms => ttl_ms.max(SESSION_TTL_MS_MIN),
     };
+    if u64::from(ttl_ms) > shared.lease_max_ms {
+        let message = format!(
+            "a session of {ttl_ms} ms was asked for, at most {} are allowed here (lease_max)",
+            shared.lease_max_ms
+        );
+        return Err(Refusal::new(ErrorCode::MALFORMED, message));
+    }
     match shared.open_session(name, hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
         Some(session) => {
             core.record_session_opened(&session);

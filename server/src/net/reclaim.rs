@@ -5,7 +5,7 @@ use crate::net::record::GrantTerms;
 use crate::net::reply;
 use crate::registry::Remembered;
 use bytes::BytesMut;
-use engine::{OldHold, Reclaimed, Seat, Tick};
+use engine::{OldHold, Reclaimed, Seat, Span, Tick};
 use protocol::{ErrorCode, Lease, Mode, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
@@ -37,7 +37,11 @@ impl Batch {
                 Mode::Exclusive => engine::Mode::Exclusive,
                 Mode::Shared => engine::Mode::Shared,
             },
-            span: span(claim.lease),
+            // Asked for when the bound was another, perhaps: it is no reason to lose the lock.
+            span: match span(claim.lease) {
+                Span::Ms(ms) => Span::Ms(ms.min(shared.lease_max_ms)),
+                span => span,
+            },
             count: claim.hold_count,
             // Since when it knows best itself; here it counts from its claim.
             held_ms: 0,

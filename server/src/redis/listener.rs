@@ -60,6 +60,11 @@ impl Listeners {
         Ok(())
     }
 
+    /// Whether there is a port at all.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.tcp.is_empty() || !self.unix.is_empty()
+    }
+
     /// What is to be removed when the server has stopped.
     pub(crate) fn unix_path(&mut self) -> Option<PathBuf> {
         self.unix_path.take()
@@ -69,6 +74,15 @@ impl Listeners {
         self.tcp
             .first()
             .and_then(|listener| listener.local_addr().ok())
+    }
+}
+
+impl Drop for Listeners {
+    /// A server that does not start leaves no socket behind.
+    fn drop(&mut self) {
+        if let Some(path) = self.unix_path.take() {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

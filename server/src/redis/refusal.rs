@@ -22,6 +22,16 @@ pub(crate) enum Refusal {
         /// The command, in lower case.
         command: Cow<'static, str>,
     },
+    /// A longer time than the settings allow.
+    TooLong {
+        /// The bound.
+        lease_max_ms: u64,
+    },
+    /// No time at all, where the settings want one.
+    Endless {
+        /// The longest there may be.
+        lease_max_ms: u64,
+    },
     /// The key is empty or too long.
     KeyLength(usize),
     /// The value is too long.
@@ -73,6 +83,14 @@ impl fmt::Display for Refusal {
             Refusal::InvalidExpire { command } => {
                 write!(f, "ERR invalid expire time in '{command}' command")
             }
+            Refusal::TooLong { lease_max_ms } => write!(
+                f,
+                "ERR invalid expire time, at most {lease_max_ms} ms are allowed here (lease_max). See {MANUAL}"
+            ),
+            Refusal::Endless { lease_max_ms } => write!(
+                f,
+                "ERR a lock needs an expire time here, at most {lease_max_ms} ms (lease_max). See {MANUAL}"
+            ),
             Refusal::KeyLength(length) => write!(
                 f,
                 "ERR a key has 1 to {KEY_BYTES_MAX} bytes here, two less outside database 0; this one has {length}. See {MANUAL}"

@@ -222,7 +222,7 @@ impl<'a> Section<'a> {
         fence: Fence,
         expiry: Expiry,
     ) -> Result<Option<Tick>, Refusal> {
-        let span = self.span(expiry);
+        let span = self.span(expiry)?;
         let engine = &self.core.shared.engine;
         let metrics = self.core.metrics();
         metrics.renewals.bump();

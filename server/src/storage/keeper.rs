@@ -5,9 +5,9 @@
 use super::opening::{next_ceiling, open_up, push_ceilings};
 use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
 use crate::shared::Shared;
+use crate::standby::Standby;
 use crate::wal::{Batch, Scope, WalError};
 use engine::{Fence, Tick};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -35,10 +35,11 @@ struct Rounds {
 
 impl Keeper {
     pub(crate) fn start(
+        standby: Standby,
         shared: Arc<Shared>,
         storage: Arc<Storage>,
         alarm: Arc<Alarm>,
-    ) -> io::Result<Keeper> {
+    ) -> Keeper {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let mut rounds = Rounds {
             clock_written: shared.clock.now(),
@@ -46,7 +47,7 @@ impl Keeper {
             storage,
             alarm: alarm.clone(),
         };
-        let thread = thread::Builder::new().name("keeper".to_owned()).spawn({
+        let thread = standby.begin({
             let is_stopping = is_stopping.clone();
             let watch = rounds.shared.failure.watch();
             move || {
@@ -58,13 +59,13 @@ impl Keeper {
                     thread::park_timeout(rounds.pause());
                 }
             }
-        })?;
+        });
         // Nobody rings before clients are let in, and a ring that comes now is found in the first round.
         let _ = alarm.keeper.set(thread.thread().clone());
-        Ok(Keeper {
+        Keeper {
             is_stopping,
             thread: Some(thread),
-        })
+        }
     }
 }
 

@@ -22,8 +22,13 @@
 //!   acknowledged when a later horizon is on the disk. So after a crash it is known how long the grace
 //!   period must be, and it is never longer than `--grace-max`. Longer leases are written down one by one.
 //! - **`lease`**: nothing is acknowledged before its record is on the disk.
-//! - **The first error is the last.** Whatever the disk refuses ends the process at once, with [`EXIT_DISK`]: nothing is
-//!   acknowledged any more, and nothing is tried again.
+//! - **The first error is the last.** Whatever the disk refuses ends the process at once, with
+//!   [`EXIT_DISK`]: nothing that waits for a record is acknowledged any more, and nothing is tried
+//!   again. In `fence` a reply that needs no record may leave in the moment between the error and
+//!   the end: a ceiling and a horizon on the disk cover it, so it holds whatever the disk does
+//!   next. Looking for an error before each such reply would cost every request and close only part
+//!   of that moment. Room for a spare segment or a snapshot is the one thing that may be refused:
+//!   see `wal/room.rs`.
 
 mod grace;
 mod keeper;
@@ -43,13 +48,12 @@ pub(crate) use restore::{Restored, restore};
 pub(crate) use upkeep::Upkeep;
 
 use crate::host::Post;
-use crate::wal::{Batch, Listener, Record, Scope, Ticket, Wal, WalError};
+use crate::wal::{Batch, Leases, Listener, Record, Scope, Ticket, Wal, WalError};
 use engine::{SleepFlag, Tick};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
 
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;
@@ -57,6 +61,9 @@ pub const EXIT_DISK: i32 = 74;
 /// How far the horizon is pushed beyond the latest end of a lease. More makes the grace period after a crash longer, less
 /// makes syncs more frequent.
 const HORIZON_AHEAD_MS: u64 = 2_000;
+
+/// Bytes of records that are appended at once while long leases are written down.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// How much finer than this nobody wants to know when the latest lease ends: it saves a write for most grants.
 const LATEST_END_GRAIN_MS: u64 = 64;
@@ -81,13 +88,19 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    pub(crate) fn new(wal: Wal, scope: Scope, clock: LogClock, grace_max: Duration) -> Self {
+    pub(crate) fn new(
+        wal: Wal,
+        scope: Scope,
+        clock: LogClock,
+        lease_ms_max: u32,
+        long: Arc<LongLeases>,
+    ) -> Self {
         Storage {
             wal,
             scope,
             clock,
-            lease_ms_max: u32::try_from(grace_max.as_millis()).unwrap_or(u32::MAX),
-            long: Arc::new(LongLeases::new()),
+            lease_ms_max,
+            long,
             horizon_ms: AtomicU64::new(0),
             horizon_asked_ms: AtomicU64::new(0),
             latest_end_ms: AtomicU64::new(0),
@@ -95,12 +108,26 @@ impl Storage {
         }
     }
 
+    /// Writes down those of the leases that were found which are long ones for this server, and were
+    /// not for the one that wrote them down. May wait for the disk.
+    fn write_down_long(&self, leases: &Leases) -> Result<(), WalError> {
+        let mut records = Batch::new();
+        for (lease, is_written_down) in leases.holds() {
+            if !is_written_down && self.long.contains(lease.key, lease.fence) {
+                records.push(&Record::GrantedLong(lease));
+            }
+            if records.bytes() >= BATCH_BYTES {
+                self.wal.wait(self.append(std::mem::take(&mut records)))?;
+            }
+        }
+        // The first horizon is appended behind this, and waited for.
+        self.append(records);
+        Ok(())
+    }
+
     /// Makes the first horizon durable, beyond all short leases that were put back. From that record
     /// on, what becomes of them is not written down any more. Waits for the disk.
-    pub(crate) fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
-        if self.scope == Scope::Leases {
-            return Ok(());
-        }
+    fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
         self.write_horizon(Storage::horizon_for(latest_end))
     }
 

@@ -1,6 +1,6 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
-use super::{Horizon, LogClock, Storage, Wakeup, give_up, unix_now_ms};
+use super::{Horizon, LogClock, LongLeases, Storage, Wakeup, give_up, unix_now_ms};
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
@@ -16,12 +16,14 @@ pub(super) const CEILING_STEP: u64 = 1 << 20;
 /// What was found in the data directory, before there is an engine.
 pub(crate) struct Opening {
     opened: Opened,
-    recovered: Recovered,
-    scope: Scope,
+    pub(crate) recovered: Recovered,
+    pub(crate) scope: Scope,
     pub(crate) keys: SessionKeys,
-    clock: LogClock,
+    pub(crate) clock: LogClock,
     /// The longest lease that will not be written down by itself in `fence`.
-    grace_max: Duration,
+    pub(crate) lease_ms_max: u32,
+    /// Those that will be.
+    pub(crate) long: Arc<LongLeases>,
     /// How long holders from before may claim what is theirs; zero if everything is known.
     pub(crate) grace: Duration,
     /// Every fence lies above this.
@@ -29,7 +31,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Reads the data directory. `None` if nothing is to survive: see [`floor_without_log`].
+    /// Reads the data directory, and changes nothing that is in it. `None` if nothing is to
+    /// survive: see [`floor_without_log`].
     pub(crate) fn read(
         config: &Config,
         disk: Option<Arc<dyn Disk>>,
@@ -59,7 +62,8 @@ impl Opening {
             scope,
             keys,
             clock,
-            grace_max: config.grace_max,
+            lease_ms_max: u32::try_from(config.grace_max.as_millis()).unwrap_or(u32::MAX),
+            long: Arc::new(LongLeases::new()),
             grace,
             floor,
         }))
@@ -92,25 +96,31 @@ impl Opening {
         }
     }
 
-    /// Starts to write, and makes the first ceilings durable. Waits for the disk.
+    /// Starts to write, and makes the first ceilings, long leases that were found and the first horizon
+    /// durable. Waits for the disk.
     pub(crate) fn start(
         self,
         posts: Arc<[Post]>,
         shards: usize,
-    ) -> Result<(Storage, Recovered), WalError> {
+        latest_end: Tick,
+    ) -> Result<Storage, WalError> {
         let ceiling = self.ceiling();
         let wal = self
             .opened
             .at(self.clock.now_unix_ms())
             .start(Wakeup { posts })?;
+        let storage = Storage::new(wal, self.scope, self.clock, self.lease_ms_max, self.long);
         let mut batch = Batch::new();
-        batch.push(&self.clock.record());
+        batch.push(&storage.clock.record());
         if ceiling > self.floor {
             push_ceilings(&mut batch, 0..shards, ceiling);
         }
-        wal.wait(wal.append_batch(batch))?;
-        let storage = Storage::new(wal, self.scope, self.clock, self.grace_max);
-        Ok((storage, self.recovered))
+        storage.wal.wait(storage.append(batch))?;
+        if self.scope == Scope::Fences {
+            storage.write_down_long(&self.recovered.leases)?;
+            storage.begin(latest_end)?;
+        }
+        Ok(storage)
     }
 }
 

@@ -63,6 +63,15 @@ fn have_cores_append(shared: &Shared) -> bool {
     false
 }
 
+/// The same, unless there is no room for it: then the log goes on without one, which it has said
+/// already.
+pub(super) fn take_if_room(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
+    match take(shared, storage) {
+        Err(error) if error.is_for_want_of_room() && storage.wal.failure().is_none() => Ok(()),
+        taken => taken,
+    }
+}
+
 impl Storage {
     /// The last things a server does: writes down everything that is held, and that it stops in good order.
     pub(crate) fn close(&self, shared: &Shared) -> Result<(), WalError> {

@@ -1,11 +1,10 @@
 //! Putting back what the log knows: sessions first, then their locks, shared out over the cores, each of which then owns its part
 //! until the sessions end.
 
-use super::{FOREVER_UNIX_MS, Storage};
+use super::{FOREVER_UNIX_MS, Opening};
 use crate::registry::Session;
 use crate::shared::Shared;
-use crate::start_error::StartError;
-use crate::wal::{Batch, Lease, Record, Recovered, Scope};
+use crate::wal::{Lease, Recovered, Scope};
 use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -24,23 +23,15 @@ pub(crate) struct Restored {
     pub(crate) latest_end: Tick,
 }
 
-/// Bytes of records that are appended at once while long leases are written down.
-const BATCH_BYTES: usize = 1 << 20;
-
 /// Puts back sessions and locks. Before anybody else uses the server.
-pub(crate) fn restore(
-    shared: &Shared,
-    recovered: &Recovered,
-    storage: &Storage,
-) -> Result<Restored, StartError> {
+pub(crate) fn restore(shared: &Shared, opening: &Opening) -> Result<Restored, Limit> {
     let now = shared.clock.now();
-    let now_unix_ms = storage.unix_ms(now);
-    let sessions =
-        restore_sessions(shared, recovered, now_unix_ms, now).map_err(StartError::Restore)?;
-    let parts: Vec<Result<Part, StartError>> = thread::scope(|scope| {
+    let now_unix_ms = opening.clock.unix_ms(now);
+    let sessions = restore_sessions(shared, &opening.recovered, now_unix_ms, now)?;
+    let parts: Vec<Result<Part, Limit>> = thread::scope(|scope| {
         let part = |core| {
             let sessions = &sessions;
-            scope.spawn(move || restore_part(shared, storage, recovered, sessions, core, now))
+            scope.spawn(move || restore_part(shared, opening, sessions, core, now))
         };
         let threads: Vec<_> = (0..shared.core_count).map(part).collect();
         let threads = threads.into_iter();
@@ -110,17 +101,16 @@ struct Part {
 
 fn restore_part(
     shared: &Shared,
-    storage: &Storage,
-    recovered: &Recovered,
+    opening: &Opening,
     sessions: &Sessions,
     core: usize,
     now: Tick,
-) -> Result<Part, StartError> {
+) -> Result<Part, Limit> {
     let mut part = Part::default();
-    let mut records = Batch::new();
-    let now_unix_ms = storage.unix_ms(now);
+    let now_unix_ms = opening.clock.unix_ms(now);
     let _batch = shared.engine.batch();
-    let leases = recovered
+    let leases = opening
+        .recovered
         .leases
         .holds()
         .skip(core)
@@ -136,38 +126,28 @@ fn restore_part(
         let seat = part.seats.entry(session.id);
         let seat = seat.or_insert_with(|| Seat::new(session.id));
         let old = old_hold(&lease, left_ms, now_unix_ms);
-        let is_back = shared.engine.restore(seat, &old, now);
-        if is_back.map_err(StartError::Restore)? {
+        if shared.engine.restore(seat, &old, now)? {
             part.locks += 1;
             session.count_held(core, 1);
             if lease.is_session_bound {
                 session.mark_bound();
             }
-            if storage.scope == Scope::Leases {
+            if opening.scope == Scope::Leases {
                 continue;
             }
             let lease_ms = match lease.is_session_bound {
                 true => u64::from(session.ttl_ms),
                 false => left_ms,
             };
-            if !is_logged && !storage.is_long(lease_ms) {
+            if !is_logged && lease_ms <= u64::from(opening.lease_ms_max) {
                 part.latest_end = part.latest_end.max(now.plus_ms(left_ms));
                 continue;
             }
             // It stays a long one until it ends, however little is left of it.
             session.mark_logged();
-            storage.long.insert(lease.key, lease.fence);
-            if !is_logged {
-                records.push(&Record::GrantedLong(lease));
-            }
-            if records.bytes() >= BATCH_BYTES {
-                let ticket = storage.append(std::mem::take(&mut records));
-                storage.wal.wait(ticket).map_err(StartError::Storage)?;
-            }
+            opening.long.insert(lease.key, lease.fence);
         }
     }
-    // The first horizon is appended behind this, and waited for.
-    storage.append(records);
     shared.metrics.core(core).holds_begun.add(part.locks);
     Ok(part)
 }

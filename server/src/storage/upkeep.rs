@@ -3,8 +3,8 @@
 
 use super::{Storage, give_up, photo};
 use crate::shared::Shared;
+use crate::standby::Standby;
 use crate::wal::WalError;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -20,11 +20,12 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(crate) fn start(shared: Arc<Shared>, storage: Arc<Storage>) -> io::Result<Upkeep> {
+    pub(crate) fn start(standby: Standby, shared: Arc<Shared>, storage: Arc<Storage>) -> Upkeep {
         let is_stopping = Arc::new(AtomicBool::new(false));
-        let thread = thread::Builder::new().name("upkeep".to_owned()).spawn({
+        let thread = standby.begin({
             let is_stopping = is_stopping.clone();
             move || {
+                let _watch = shared.failure.watch();
                 while !is_stopping.load(Ordering::Acquire) {
                     if let Err(error) = look_after(&shared, &storage) {
                         give_up(&error);
@@ -32,11 +33,11 @@ impl Upkeep {
                     thread::park_timeout(ROUND);
                 }
             }
-        })?;
-        Ok(Upkeep {
+        });
+        Upkeep {
             is_stopping,
             thread: Some(thread),
-        })
+        }
     }
 }
 
@@ -55,7 +56,7 @@ impl Drop for Upkeep {
 fn look_after(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     storage.wal.restock()?;
     if storage.wal.wants_snapshot() {
-        photo::take(shared, storage)?;
+        photo::take_if_room(shared, storage)?;
     }
     Ok(())
 }

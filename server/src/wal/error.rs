@@ -2,6 +2,7 @@
 
 use super::frame::{Flaw, Position};
 use super::payload::RecordError;
+use super::room;
 use super::state::BrokenRule;
 use std::fmt;
 use std::io;
@@ -26,7 +27,19 @@ impl fmt::Display for IoFailure {
             path,
             source,
         } = self;
-        write!(f, "cannot {action} {}: {source}", path.display())
+        write!(f, "cannot {action} {}: {source}", path.display())?;
+        if self.is_for_want_of_room() {
+            let mount_point = room::mount_point(path);
+            write!(f, "; the file system at {} is full", mount_point.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl IoFailure {
+    /// Whether the file system is full, or the user's share of it.
+    pub fn is_for_want_of_room(&self) -> bool {
+        room::is_full(&self.source)
     }
 }
 
@@ -44,6 +57,17 @@ pub enum WalError {
     Io(IoFailure),
     /// What is in the directory cannot be believed, or not be read.
     Replay(ReplayError),
+    /// The file system has no room for what a server writes. Nothing was changed.
+    NoRoom {
+        /// The directory of the log.
+        dir: PathBuf,
+        /// Where its file system is mounted.
+        mount_point: PathBuf,
+        /// What is free there.
+        free_bytes: u64,
+        /// What is needed.
+        needed_bytes: u64,
+    },
     /// There is one snapshot at a time.
     SnapshotUnderWay,
     /// The writer thread panicked.
@@ -62,6 +86,20 @@ impl fmt::Display for WalError {
             ),
             WalError::Io(failure) => failure.fmt(f),
             WalError::Replay(error) => error.fmt(f),
+            WalError::NoRoom {
+                dir,
+                mount_point,
+                free_bytes,
+                needed_bytes,
+            } => write!(
+                f,
+                "the file system at {} has {} MiB free, and a log in {} needs {} MiB: for a segment, a spare one and a \
+                 snapshot. Make room there, or put data_dir on another file system",
+                mount_point.display(),
+                free_bytes >> 20,
+                dir.display(),
+                needed_bytes.div_ceil(1 << 20),
+            ),
             WalError::SnapshotUnderWay => write!(f, "another snapshot is being written"),
             WalError::WriterGone => write!(f, "the thread that writes the log is gone"),
             WalError::Closed => write!(f, "the log is closed"),
@@ -70,6 +108,17 @@ impl fmt::Display for WalError {
 }
 
 impl std::error::Error for WalError {}
+
+impl WalError {
+    /// Whether the disk is full.
+    pub fn is_for_want_of_room(&self) -> bool {
+        match self {
+            WalError::NoRoom { .. } => true,
+            WalError::Io(failure) => failure.is_for_want_of_room(),
+            _ => false,
+        }
+    }
+}
 
 impl From<IoFailure> for WalError {
     fn from(failure: IoFailure) -> Self {

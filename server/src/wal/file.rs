@@ -40,6 +40,11 @@ pub trait Disk: Send + Sync {
 
     /// Makes all changes of names durable.
     fn sync_dir(&self) -> io::Result<()>;
+
+    /// How many bytes more there is room for. `None`: that cannot be said.
+    fn room(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 /// An open file.
@@ -169,6 +174,11 @@ impl Disk for DirDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         self.handle.sync_all()
+    }
+
+    fn room(&self) -> io::Result<Option<u64>> {
+        let system = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(Some(system.f_bavail.saturating_mul(system.f_frsize)))
     }
 }
 

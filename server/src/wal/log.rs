@@ -3,15 +3,20 @@
 //!
 //! # Opening
 //!
-//! Replay reads the log and changes nothing. Only when all of it was believed is the directory tidied, and the last
-//! segment **written once more**: its records as they are, zeros behind them, then synced. That makes true what was
-//! read, which may have come from a cache and not from the disk if the last server met an error; and it removes the
-//! remains of a write that was cut short, which might otherwise be found whole one day behind new records. Neither changes
-//! what the log says. [`Log::begin`] then writes [`Record::Started`], and from there on the log no longer ends in a clean stop.
+//! [`Found::read`] reads the log and changes nothing: a server that cannot start for another reason
+//! leaves the directory as it was. [`Found::start`] is the first that writes. It tidies the
+//! directory and **writes the last segment once more**: its records as they are, zeros behind them,
+//! then synced. That makes true what was read, which may have come from a cache and not from the
+//! disk if the last server met an error; and it removes the remains of a write that was cut short,
+//! which might otherwise be found whole one day behind new records. All of that may be done any
+//! number of times. Then [`Record::Started`] is written, so that from here on the log no longer
+//! ends in a clean stop. What the log says of leases does not change by that: replay keeps what it
+//! knew until the server's first horizon says that it serves.
 
 use super::error::{IoFailure, WalError};
 use super::file::{Blame, Disk};
 use super::frame::{self, END, Position};
+use super::key::SessionKey;
 use super::metrics::Metrics;
 use super::record::{Record, Scope};
 use super::recovered::Recovered;
@@ -68,57 +73,83 @@ pub(crate) struct Log {
     _lock: Box<dyn Send + Sync>,
 }
 
-impl Log {
-    /// Locks the directory, reads what is there, and makes it ready to be appended to.
+/// A log that was read. Nothing in its directory has been changed.
+pub(crate) struct Found {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    session_key: SessionKey,
+    metrics: Arc<Metrics>,
+    lock: Box<dyn Send + Sync>,
+}
+
+impl Found {
+    /// Locks the directory and reads what is there.
     pub(crate) fn read(
         disk: Arc<dyn Disk>,
         options: &Options,
-    ) -> Result<(Log, Recovered), WalError> {
+    ) -> Result<(Found, Recovered), WalError> {
         let lock = lock(&*disk)?;
         let start = Instant::now();
         let mut state = State::default();
         let layout = replay::walk(&*disk, &mut state)?;
-        let mut recovered = Recovered::new(state, &layout, start, &*disk)?;
-
-        let shelf = Arc::new(Shelf::new(options.segment_bytes, options.spares_max));
-        let segment = ready(&*disk, &shelf, &layout)?;
-        // After the first segment has its name, and before anything is granted: see `key.rs`.
-        recovered.session_key.keep(&*disk)?;
+        let recovered = Recovered::new(state, &layout, start, &*disk)?;
         let metrics = Arc::new(Metrics::default());
         metrics.recovered(&recovered, &layout);
-        let log = Log {
+        let found = Found {
             disk,
-            shelf,
+            layout,
+            options: *options,
+            session_key: recovered.session_key.clone(),
             metrics,
-            segment,
-            end: layout.end,
-            is_marked: false,
-            _lock: lock,
+            lock,
         };
-        log.count_segments();
-        Ok((log, recovered))
+        Ok((found, recovered))
     }
 
-    /// Reads the log and begins to write it.
+    /// Makes the log ready to be appended to, and says that a server has started.
+    pub(crate) fn start(mut self) -> Result<Log, WalError> {
+        let Options {
+            segment_bytes,
+            spares_max,
+            now_unix_ms,
+            scope,
+            ..
+        } = self.options;
+        let shelf = Arc::new(Shelf::new(segment_bytes, spares_max));
+        let segment = ready(&*self.disk, &shelf, &self.layout)?;
+        let mut log = Log {
+            disk: self.disk,
+            shelf,
+            metrics: self.metrics,
+            segment,
+            end: self.layout.end,
+            is_marked: false,
+            _lock: self.lock,
+        };
+        // After the first segment has its name, and before anything is granted: see `key.rs`.
+        self.session_key.keep(&*log.disk)?;
+        let mut records = Vec::new();
+        let started = Record::Started {
+            unix_ms: now_unix_ms,
+            scope,
+        };
+        started.append_to(&mut records);
+        log.commit(&mut records)?;
+        log.count_segments();
+        Ok(log)
+    }
+}
+
+impl Log {
+    /// Reads the log and starts it at once.
     #[cfg(test)]
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         options: &Options,
     ) -> Result<(Log, Recovered), WalError> {
-        let (mut log, recovered) = Log::read(disk, options)?;
-        log.begin(options)?;
-        Ok((log, recovered))
-    }
-
-    /// Writes down that a server begins to write.
-    pub(crate) fn begin(&mut self, options: &Options) -> Result<(), WalError> {
-        let mut started = Vec::new();
-        let record = Record::Started {
-            unix_ms: options.now_unix_ms,
-            scope: options.scope,
-        };
-        record.append_to(&mut started);
-        self.commit(&mut started)
+        let (found, recovered) = Found::read(disk, options)?;
+        Ok((found.start()?, recovered))
     }
 
     /// Where the next record goes. Everything before is on the disk.

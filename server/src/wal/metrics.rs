@@ -82,6 +82,8 @@ pub struct Metrics {
     pub snapshot_ms: Number,
     /// How long the newest snapshot is.
     pub snapshot_bytes: Number,
+    /// How often a segment or a snapshot could not be made for want of room on the disk.
+    pub no_room: Number,
     /// How long reading the log took at the start.
     pub recovery_ms: Number,
     /// How many records were read at the start.
@@ -107,6 +109,10 @@ impl Metrics {
         self.snapshot_unix_ms.set(unix_ms);
         self.snapshot_ms.set(took.as_millis() as u64);
         self.snapshot_bytes.set(bytes);
+    }
+
+    pub(crate) fn found_no_room(&self) {
+        self.no_room.add(1);
     }
 
     pub(crate) fn recovered(&self, recovered: &Recovered, layout: &Layout) {

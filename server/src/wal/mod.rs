@@ -1,13 +1,12 @@
 //! The write-ahead log: how fences and leases survive a crash. Format and rules are in `docs/wal.md`.
 //!
 //! ```text
-//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?;
-//! // ... build the server from `recovered` ...
-//! let wal = log.start(listener)?;          // the writer thread; `listener` hears what is synced
-//! let ticket = wal.append(&record);        // never waits
-//! // ... when the listener hears `ticket` or a later one, the reply may leave ...
-//! if wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ }
-//! wal.close(now_unix_ms)?;                 // a clean stop
+//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?; // ... build
+//! the server from `recovered` ... let wal = log.start(listener)?;          // the first write; the
+//! writer thread; `listener` hears what is synced let ticket = wal.append(&record);        // never
+//! waits // ... when the listener hears `ticket` or a later one, the reply may leave ... if
+//! wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ } wal.close(now_unix_ms)?;
+//! // a clean stop
 //! ```
 //!
 //! # The files
@@ -18,11 +17,12 @@
 //! | `file.rs`      | what is asked of a disk, and the real one                                                     |
 //! | `segment.rs`   | the files: names, first pages, segments, spares                                               |
 //! | `key.rs`       | the key that sessions are signed with, and the mark of a directory that was used               |
-//! | `log.rs`       | the log without threads: open, commit, go on in the next segment                              |
+//! | `log.rs`       | the log without threads: read, start, commit, go on in the next                               |
 //! | `queue.rs`     | from those who append to the one who writes; `writer.rs`: the thread that does                |
 //! | `snapshot.rs`  | writing snapshots                                                                             |
 //! | `replay.rs`    | reading everything back; `state.rs`, `leases.rs`: what it adds up to; `recovered.rs`          |
 //! | `highest.rs`   | how far fences have come, for a server that writes nothing                                    |
+//! | `room.rs`      | room on the disk: how much is needed, and what a full one is called                           |
 //! | `tools.rs`     | verify and dump; `repair.rs`: a new log above every fence that can have been issued           |
 //! | `error.rs`     | what can go wrong; `metrics.rs`: what is counted                                              |
 //!
@@ -30,7 +30,9 @@
 //!
 //! - A record is appended **after** what it says has taken effect, and acknowledged only when it is on the disk.
 //! - A fence is granted only below a ceiling that is on the disk already. The writer asserts it for every grant.
-//! - The first error is the last: nothing is tried again, and nothing is reported as synced afterwards.
+//! - The first error is the last: nothing is tried again, and nothing is reported as synced
+//!   afterwards. Only a full disk that has no room for the next segment or a snapshot is none, as
+//!   long as the segment in use has room (`room.rs`).
 //! - Nothing that replay does not believe is ever changed. Only `repair` writes over a damaged log, and only when told to.
 
 mod error;
@@ -48,6 +50,7 @@ mod record;
 mod recovered;
 mod repair;
 mod replay;
+mod room;
 mod segment;
 mod snapshot;
 mod state;
@@ -71,25 +74,28 @@ pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX
 pub use recovered::Recovered;
 pub use repair::{FENCES_MARGIN, NewLog, Repair, RepairError, Repaired, repair};
 pub use replay::Torn;
+pub use room::check_room_for_new;
 pub use segment::{SEGMENT_BYTES, VERSION};
 pub use state::{BrokenRule, RecoveredSession};
 pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
 use file::Blame;
-use log::Log;
+use log::Found;
 use parking_lot::Mutex;
 use queue::Queue;
+use room::Shortage;
 use segment::Shelf;
 use snapshot::SnapshotFile;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Instant;
 use writer::Writer;
 
-/// Opens the log in `dir`, which is made if it does not exist, and reads it.
+/// Reads the log in `dir`, which is made if it does not exist. Nothing else is changed before
+/// [`Opened::start`].
 pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalError> {
     let disk = DirDisk::open_or_create(dir).map_err(|error| IoFailure {
         action: "open",
@@ -99,11 +105,12 @@ pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalErr
     open_on(Arc::new(disk), options)
 }
 
-/// Opens the log on a disk.
+/// Reads the log on a disk, and makes sure that there is room to go on with it. Nothing is changed.
 pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recovered), WalError> {
-    let (log, recovered) = Log::read(disk, options)?;
+    let (found, recovered) = Found::read(disk, options)?;
+    room::check(&*found.disk, &found.layout, options)?;
     let opened = Opened {
-        log,
+        found,
         options: *options,
         ceiling_max: recovered.ceiling_max,
         snapshot_begin: recovered.snapshot_begin,
@@ -113,7 +120,7 @@ pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recove
 
 /// A log that was read and that nobody writes yet: what waits for its news is built from what it says.
 pub struct Opened {
-    log: Log,
+    found: Found,
     options: Options,
     ceiling_max: u64,
     snapshot_begin: Position,
@@ -122,23 +129,30 @@ pub struct Opened {
 impl Opened {
     /// Sets the time of the start, for a server that learns it from what was read.
     pub fn at(mut self, now_unix_ms: u64) -> Self {
-        self.options.now_unix_ms = now_unix_ms;
+        self.found.options.now_unix_ms = now_unix_ms;
         self
     }
 
-    /// Writes down that a server begins, and starts the writer thread.
+    /// Starts to write. From here on the log no longer ends in a clean stop.
     pub fn start(self, listener: impl Listener) -> Result<Wal, WalError> {
-        let mut log = self.log;
-        log.begin(&self.options)?;
+        // The thread first: when there is none to be had, nothing has been written.
+        let (hand_over, taken) = mpsc::sync_channel::<Writer<_>>(1);
+        let spawned = thread::Builder::new()
+            .name("wal".to_owned())
+            .spawn(move || {
+                if let Ok(writer) = taken.recv() {
+                    writer.run();
+                }
+            });
+        let join = spawned.blame("start the writer of", &*self.found.disk, "")?;
+        let log = self.found.start()?;
         let disk = log.disk.clone();
         let shelf = log.shelf.clone();
         let metrics = log.metrics.clone();
         let queue = Arc::new(Queue::new(log.end()));
         let writer = Writer::new(log, queue.clone(), listener, self.ceiling_max);
-        let spawned = thread::Builder::new()
-            .name("wal".to_owned())
-            .spawn(move || writer.run());
-        let join = spawned.blame("start the writer of", &*disk, "")?;
+        let sent = hand_over.send(writer);
+        assert!(sent.is_ok(), "the thread waits for its writer");
         Ok(Wal {
             disk,
             shelf,
@@ -149,6 +163,8 @@ impl Opened {
             options: self.options,
             snapshot_begin: AtomicU64::new(self.snapshot_begin.get()),
             is_snapshot_under_way: AtomicBool::new(false),
+            spare_shortage: Shortage::default(),
+            snapshot_shortage: Shortage::default(),
         })
     }
 }
@@ -165,6 +181,10 @@ pub struct Wal {
     /// Where the newest snapshot begins.
     snapshot_begin: AtomicU64,
     is_snapshot_under_way: AtomicBool,
+    /// The next segment could not be made for want of room.
+    spare_shortage: Shortage,
+    /// Nor could a snapshot.
+    snapshot_shortage: Shortage,
 }
 
 impl Wal {
@@ -212,22 +232,60 @@ impl Wal {
         &self.metrics
     }
 
-    /// Makes sure that the next segment is ready before the writer needs it. May wait for the disk: call it now and then
-    /// from a thread that has the time.
+    /// Makes sure that the next segment is ready before the writer needs it. May wait for the disk:
+    /// call it now and then from a thread that has the time. A disk without room for it is no
+    /// failure yet: the log goes on in the segment it has, and this tries again later.
     pub fn restock(&self) -> Result<(), WalError> {
+        self.restock_at(Instant::now())
+    }
+
+    fn restock_at(&self, now: Instant) -> Result<(), WalError> {
+        if !self.spare_shortage.is_due(now) {
+            return Ok(());
+        }
         match self.shelf.restock(&*self.disk) {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.spare_shortage.end("the next segment is ready");
+                Ok(())
+            }
+            Err(failure) if failure.is_for_want_of_room() => {
+                self.metrics.found_no_room();
+                let what_now = "The log goes on in the segment it has; when that is full and there is still no room, the \
+                                server stops. Make room now";
+                self.spare_shortage.note(&failure, what_now, now);
+                Ok(())
+            }
             Err(failure) => Err(self.fail(failure.into())),
         }
     }
 
-    /// Whether enough log has come together that a snapshot is worth its writing: as much as the options say, and half as
-    /// much as the last snapshot.
+    /// How many segments are ready to be written next. 0 for longer than a moment: the disk has no
+    /// room for one.
+    pub fn spare_count(&self) -> usize {
+        self.shelf.spare_count()
+    }
+
+    /// How many bytes more there is room for on the log's file system, if that can be said.
+    pub fn room_bytes(&self) -> Option<u64> {
+        self.disk.room().ok().flatten()
+    }
+
+    /// Whether enough log has come together that a snapshot is worth its writing: as much as the
+    /// options say, and half as much as the last snapshot. Less will do if there is no room for a
+    /// spare segment, since a snapshot sets some free.
     pub fn wants_snapshot(&self) -> bool {
+        self.wants_snapshot_at(Instant::now())
+    }
+
+    fn wants_snapshot_at(&self, now: Instant) -> bool {
+        if !self.snapshot_shortage.is_due(now) {
+            return false;
+        }
         let begin = Position::new(self.snapshot_begin.load(Ordering::Relaxed));
         let log_bytes = self.queue.position().since(begin);
         let snapshot_bytes = self.metrics.snapshot_bytes.get();
         log_bytes >= self.options.snapshot_log_bytes.max(snapshot_bytes / 2)
+            || self.spare_shortage.is_on() && self.shelf.closed_count() > 0
     }
 
     /// Begins a snapshot. Everything that a record on the disk says must be visible to the caller by now; then it adds
@@ -249,7 +307,7 @@ impl Wal {
                 start: Instant::now(),
                 _turn: turn,
             }),
-            Err(failure) => Err(self.fail(failure.into())),
+            Err(failure) => Err(self.fail_snapshot(failure)),
         }
     }
 
@@ -286,6 +344,21 @@ impl Wal {
         }
     }
 
+    /// A snapshot could not be written. For want of room that is no failure of the log, as long as
+    /// it has no name yet: what there is of it is given up, and the log before it stays.
+    fn fail_snapshot(&self, failure: IoFailure) -> WalError {
+        if !failure.is_for_want_of_room() || !failure.path.ends_with(segment::UNFINISHED) {
+            return self.fail(failure.into());
+        }
+        self.metrics.found_no_room();
+        let _ = self.disk.remove(segment::UNFINISHED);
+        let what_now =
+            "No snapshot is written, and the log grows until there is room for one. Make room now";
+        self.snapshot_shortage
+            .note(&failure, what_now, Instant::now());
+        WalError::Io(failure)
+    }
+
     /// Whatever fails in the directory, the log has failed. Returns why.
     fn fail(&self, error: WalError) -> WalError {
         self.queue.fail(error.clone());
@@ -317,7 +390,7 @@ impl Snapshot<'_> {
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), WalError> {
         let file = self.file.as_mut().expect("taken by `finish` only");
         let added = file.add(record);
-        added.map_err(|failure| self.wal.fail(failure.into()))
+        added.map_err(|failure| self.wal.fail_snapshot(failure))
     }
 
     /// Says that each thread that appends has ended a turn since this snapshot was begun, and that
@@ -342,7 +415,8 @@ impl Snapshot<'_> {
             wal.shelf.retire(&*wal.disk, self.begin)?;
             Ok(bytes)
         });
-        let bytes = finished.map_err(|failure| wal.fail(failure.into()))?;
+        let bytes = finished.map_err(|failure| wal.fail_snapshot(failure))?;
+        wal.snapshot_shortage.end("a snapshot was written");
         wal.metrics.segments_in_use(wal.shelf.closed_count() + 1);
         let begin = self.begin.get();
         wal.snapshot_begin.store(begin, Ordering::Relaxed);

@@ -306,10 +306,17 @@ impl Shelf {
     fn make_spare(&self, disk: &dyn Disk) -> Result<Name, IoFailure> {
         let spare = self.next_spare();
         let name = spare.to_string();
-        let file = disk.create(&name, self.segment_bytes);
-        let file = file.blame("create", disk, &name)?;
-        file.sync_data().blame("sync", disk, &name)?;
-        Ok(spare)
+        let made = disk.create(&name, self.segment_bytes);
+        let made = made.blame("create", disk, &name).and_then(|file| {
+            file.sync_data().blame("sync", disk, &name)?;
+            Ok(spare)
+        });
+        if made.is_err() {
+            // Half a spare is of no use and may have taken the last room. If it cannot be removed
+            // now, the next start does it.
+            let _ = disk.remove(&name);
+        }
+        made
     }
 
     fn next_spare(&self) -> Name {

@@ -106,11 +106,36 @@ fn printed_settings_can_be_fed_back() {
 
 #[test]
 fn good_settings_are_ok_and_nothing_is_started() {
-    assert_eq!(run(["--check-config"]).printed(), "ok\n");
-    assert_eq!(
-        run(["serve", "--check-config", "--threads=2"]).printed(),
-        "ok\n"
-    );
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", directory.path().join("data").display());
+    let free = ["--listen=127.0.0.1:0", "--http=127.0.0.1:0", &data_dir];
+    for check in [&["--check-config"][..], &["serve", "--check-config"]] {
+        assert_eq!(run(check.iter().chain(&free)).printed(), "ok\n");
+    }
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+}
+
+/// A check that looked at nothing but the settings said "ok", and the start that followed failed.
+#[test]
+fn a_check_finds_what_a_start_would() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--listen={}", taken.local_addr().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", directory.path().display());
+    for (arguments, code, word) in [
+        ([taken.as_str(), "--audit-log=off"], 1, "cannot listen on"),
+        (
+            ["--listen=127.0.0.1:0", "--audit-log=/nowhere/audit.log"],
+            1,
+            "/nowhere/audit.log",
+        ),
+    ] {
+        for check in [&["serve", "--check-config"][..], &["serve"]] {
+            let always = ["--http=off", "--log-level=off", &data_dir];
+            let complaint = run(check.iter().chain(&arguments).chain(&always)).complained(code);
+            assert!(complaint.contains(word), "{complaint}");
+        }
+    }
 }
 
 #[test]
@@ -121,7 +146,10 @@ fn an_address_others_can_reach_is_refused_without_tokens() {
     }
     let (_directory, path) = file("a-token-that-is-long-enough\n");
     let tokens = format!("--auth-token-file={}", path.display());
-    let checked = run(["--check-config", "--listen=0.0.0.0:7400", &tokens]);
+    let always = ["--check-config", "--listen=0.0.0.0:0", "--http=off"];
+    let checked = run(always
+        .iter()
+        .chain([&"--durability=none", &tokens.as_str()]));
     assert_eq!(checked.printed(), "ok\n");
 }
 

@@ -52,6 +52,12 @@ pub(crate) fn get(server: &Server, path: &str) -> Answer {
     ask(http_addr(server), "GET", path, "").expect("the server answers")
 }
 
+/// With a header that says what the client can read.
+pub(crate) fn get_as(server: &Server, path: &str, accept: &str) -> Answer {
+    let header = format!("Accept: {accept}\r\n");
+    ask(http_addr(server), "GET", path, &header).expect("the server answers")
+}
+
 /// Sends one request and reads to the end of the connection. `None`: there is nobody any more.
 fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
     let request =
@@ -118,7 +124,11 @@ fn the_index_lists_the_paths_and_the_probes_say_yes() {
     let health = get(&server, "/healthz");
     assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
     let ready = get(&server, "/readyz");
-    assert_eq!((ready.status, ready.json()), (200, json!({"ready": true})));
+    let yes = json!({"ready": true, "granting": true});
+    assert_eq!((ready.status, ready.json()), (200, yes.clone()));
+    let granting = get(&server, "/readyz?granting");
+    assert_eq!((granting.status, granting.json()), (200, yes));
+    assert_eq!(get(&server, "/readyz?else").status, 400);
 }
 
 #[test]
@@ -135,7 +145,7 @@ fn a_server_that_stops_is_healthy_but_not_ready() {
         }
     };
     assert_eq!(not_ready.status, 503);
-    let reason = json!({"ready": false, "reason": "stopping"});
+    let reason = json!({"ready": false, "granting": false, "reason": "stopping"});
     assert_eq!(not_ready.json(), reason);
     drop(peer);
     stopping.join().expect("the server stops");

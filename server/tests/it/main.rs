@@ -19,6 +19,7 @@ mod redis;
 mod repeats;
 mod sessions;
 mod slow;
+mod start;
 mod stopping;
 mod strangers;
 mod stress;

@@ -1,7 +1,7 @@
 //! The metrics page: read by a parser that forgives nothing, and compared with what was done.
 
 use crate::common::{OwnedPush, Peer, acquire, granted, start_with, wire_fence, wire_key};
-use crate::http::{free_port, get, start_with_http};
+use crate::http::{free_port, get, get_as, start_with_http};
 use protocol::{Acquire, BusyBound, Lease, Metadata, Reply, Request};
 use server::Server;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,7 @@ struct Page(BTreeMap<String, Family>);
 impl Page {
     #[track_caller]
     fn read(server: &Server) -> Page {
-        let answer = get(server, "/metrics");
+        let answer = get_as(server, "/metrics", "application/openmetrics-text");
         assert_eq!(answer.status, 200);
         let kind = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
         assert!(answer.head.contains(kind), "{}", answer.head);
@@ -157,6 +157,63 @@ impl Page {
         let mut samples = self.0.values().flat_map(|family| &family.samples);
         let found = samples.find(|(other, others, _)| *other == name && *others == labels);
         found.unwrap_or_else(|| panic!("{series} is not there")).2
+    }
+}
+
+/// Classic text as OpenMetrics: what differs is how counters and facts are called, units, and the
+/// end.
+fn as_openmetrics(page: &str) -> String {
+    let mut open = String::new();
+    let mut suffix = "";
+    for line in page.lines() {
+        assert!(
+            !line.starts_with("# UNIT") && !line.starts_with("# EOF"),
+            "{line}"
+        );
+        if let Some(described) = line.strip_prefix("# HELP ") {
+            let name = described.split(' ').next().unwrap();
+            suffix = ["_total", "_info"]
+                .into_iter()
+                .find(|end| name.ends_with(end))
+                .unwrap_or("");
+        }
+        let line = match line.split_once(&format!("{suffix} ")) {
+            Some((name, rest)) if line.starts_with('#') => format!("{name} {rest}"),
+            _ => line.to_owned(),
+        };
+        let line = match suffix {
+            "_info" if line.starts_with("# TYPE") => line.replace(" gauge", " info"),
+            _ => line,
+        };
+        open.push_str(&line);
+        open.push('\n');
+    }
+    open + "# EOF\n"
+}
+
+/// `/metrics` was OpenMetrics whatever was asked for: a type that classic Prometheus text does not
+/// know, and counters that were described under one name and counted under another.
+#[test]
+fn who_asks_for_nothing_else_gets_classic_text() {
+    let server = start_with_http();
+    Peer::connect(server.local_addr(), "peer").acquire("k", 60_000);
+    for answer in [
+        get(&server, "/metrics"),
+        get_as(&server, "/metrics", "*/*"),
+        get_as(&server, "/metrics", "text/plain;version=0.0.4"),
+    ] {
+        let kind = "content-type: text/plain; version=0.0.4; charset=utf-8";
+        assert!(answer.head.contains(kind), "{}", answer.head);
+        for line in answer.body.lines() {
+            if let Some(described) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = described.split_once(' ').unwrap();
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            }
+        }
+        // And the rest is as well formed as the other page.
+        let page = Page(parse(&as_openmetrics(&answer.body)));
+        assert_eq!(page.value("fencepost_acquire_grants_total"), 1.0);
     }
 }
 

@@ -268,6 +268,43 @@ fn a_lock_without_an_end_is_shown_without_one() {
 }
 
 #[test]
+fn who_asks_for_more_than_the_bound_is_told_so() {
+    let server = start(|config| config.lease_max = std::time::Duration::from_secs(100));
+    let mut redis = Redis::connect(&server);
+    assert_eq!(redis.say("SET k token NX PX 100000"), "OK");
+    for (command, word) in [
+        ("SET other token NX EX 101", "invalid expire time"),
+        ("SET other token NX PX 100001", "invalid expire time"),
+        ("SET k token PX 100001", "invalid expire time"),
+        ("PEXPIRE k 100001", "invalid expire time"),
+        ("EXPIRE k 101", "invalid expire time"),
+        ("LOCK.ACQUIRE other token 100001", "invalid expire time"),
+        ("SET other token NX", "a lock needs an expire time"),
+        ("SETNX other token", "a lock needs an expire time"),
+        ("PERSIST k", "a lock needs an expire time"),
+    ] {
+        let said = redis.say(command);
+        assert!(
+            said.starts_with(&format!("ERR {word}")),
+            "{command}: {said}"
+        );
+        assert!(said.contains("at most 100000 ms"), "{command}: {said}");
+    }
+    assert_eq!(redis.say("EXISTS other"), "0");
+    assert!(redis.number("PTTL k") <= 100_000);
+    assert_eq!(redis.say("PEXPIRE k 100000"), "1");
+
+    // What makes every lock end in time makes it fit the bound.
+    let server = start(|config| {
+        config.lease_max = std::time::Duration::from_secs(100);
+        config.redis_max_ttl = std::time::Duration::from_secs(50);
+    });
+    let mut redis = Redis::connect(&server);
+    assert_eq!(redis.say("SET k token NX"), "OK");
+    assert_eq!(redis.say("PEXPIRE k 100001"), "1");
+}
+
+#[test]
 fn a_unix_socket_serves_the_same_keys_and_is_removed_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("redis.sock");

@@ -1,6 +1,6 @@
 //! The server and the system around it: readiness for systemd, threads on their cores.
 
-use crate::common::{PATIENCE, Peer, start_with};
+use crate::common::{PATIENCE, Peer, start_with, until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
@@ -45,6 +45,36 @@ fn systemd_hears_when_the_program_is_ready_and_when_it_stops() {
         stopping.lines().any(|line| line == "STOPPING=1"),
         "{stopping}"
     );
+    assert!(program.0.wait().unwrap().success());
+}
+
+/// SIGHUP ended the program at once, without a word, as a stop without notice.
+#[test]
+fn a_hang_up_is_no_end_but_has_the_audit_log_opened_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut program = Program(
+        Command::new(env!("CARGO_BIN_EXE_fencepost"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--http", "off"])
+            .args(["--durability", "none", "--audit-log", "audit.log"])
+            .current_dir(directory.path())
+            .env("NOTIFY_SOCKET", &path)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    socket.recv(&mut [0; 256]).expect("the program is ready");
+    let audit = directory.path().join("audit.log");
+    for round in 1..=2 {
+        let rotated = directory.path().join(format!("audit.log.{round}"));
+        std::fs::rename(&audit, rotated).unwrap();
+        kill_process(Pid::from_child(&program.0), Signal::HUP).unwrap();
+        until("the file is there again", || audit.exists());
+    }
+    kill_process(Pid::from_child(&program.0), Signal::TERM).unwrap();
     assert!(program.0.wait().unwrap().success());
 }
 

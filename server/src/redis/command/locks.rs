@@ -98,7 +98,7 @@ fn wait(
     }
     let mut buffer = Vec::new();
     let note = content.encode(&mut buffer);
-    let span = call.section.span(request.expiry);
+    let span = call.section.span(request.expiry)?;
     let acquire = Acquire {
         key: name.key(),
         mode: request.mode,

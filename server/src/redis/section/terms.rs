@@ -26,7 +26,7 @@ impl Section<'_> {
         if content.bytes() > VALUE_BYTES_MAX {
             return Err(Refusal::ValueLength(content.bytes()));
         }
-        Ok(self.span(expiry))
+        self.span(expiry)
     }
 
     /// The longest that the settings and the engine allow.
@@ -72,13 +72,20 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// As long as was asked for, and no longer than the settings allow.
-    pub(crate) fn span(&self, expiry: Expiry) -> Span {
+    /// As long as was asked for. `redis_max_ttl` makes it shorter without a word; what is still
+    /// longer than `lease_max` is refused.
+    pub(crate) fn span(&self, expiry: Expiry) -> Result<Span, Refusal> {
         let cap_ms = self.cap_ms();
-        match expiry {
+        let span = match expiry {
             Expiry::Ms(ms) => Span::Ms(ms.clamp(1, cap_ms)),
             Expiry::Never if cap_ms < TTL_MS_MAX => Span::Ms(cap_ms),
             Expiry::Never => Span::Forever,
+        };
+        let lease_max_ms = self.core.shared.lease_max_ms;
+        match span {
+            Span::Ms(ms) if ms > lease_max_ms => Err(Refusal::TooLong { lease_max_ms }),
+            Span::Forever if lease_max_ms < u64::MAX => Err(Refusal::Endless { lease_max_ms }),
+            span => Ok(span),
         }
     }
 }

@@ -160,7 +160,7 @@ fn a_snapshot_that_fails_fails_the_log() {
         work(&wal, 1);
         wal.wait(wal.append_batch(super::super::Batch::new()))
             .unwrap();
-        disk.fail_at(disk.operations() + later, FailKind::Full);
+        disk.fail_at(disk.operations() + later, FailKind::Broken);
         // The mark that the log writes when it has nothing to do may be what fails.
         let error = loop {
             if let Err(error) = take(&wal, 1) {

@@ -4,7 +4,8 @@ use super::super::error::WalError;
 use super::super::file::Disk;
 use super::super::file::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use super::super::frame;
-use super::super::log::Log;
+use super::super::log::{Found, Log, Options};
+use super::super::record::{Record, Scope};
 use super::super::recovered::Recovered;
 use super::super::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
 use super::life::{Life, Trail, live, options};
@@ -190,4 +191,78 @@ fn stale_records(disk: &ForgetfulDisk) -> usize {
         }
     }
     count
+}
+
+/// A server that wrote down leases stopped in good order, and one that writes down fences only is
+/// killed while it starts. It has not served anybody, so the leases are still known, whether its
+/// start is on the disk or not.
+#[test]
+fn a_start_that_is_killed_at_any_operation_loses_no_lease() {
+    let start = |disk: &ForgetfulDisk| {
+        let options = Options {
+            scope: Scope::Fences,
+            ..options(1)
+        };
+        let (found, _) = Found::read(Arc::new(disk.clone()), &options)?;
+        found.start()
+    };
+    let (mut clean, mut begun) = (0, 0);
+    // Records in front of the stop, so that sectors end at every place in what the start writes.
+    for padding in 0..24 {
+        let stopped = ForgetfulDisk::new();
+        let trail = &mut Trail::new();
+        let mut life = live(&stopped, trail, &mut Dice(5), 20).unwrap();
+        let mut records = Vec::new();
+        for _ in 0..padding {
+            let (unix_ms, wall_unix_ms) = (1, None);
+            let clock = Record::Clock {
+                unix_ms,
+                wall_unix_ms,
+            };
+            clock.append_to(&mut records);
+        }
+        life.log.commit(&mut records).unwrap();
+        life.end().unwrap();
+        let held = Found::read(Arc::new(stopped.clone()), &options(1));
+        let held = held.unwrap().1;
+        assert!(held.was_clean && !held.leases.is_empty());
+        for variant in 0..8 {
+            let mut stop = 0;
+            loop {
+                let disk = stopped.kill();
+                disk.stop_at(stop);
+                let is_over = start(&disk).is_ok();
+                let dice = &mut Dice(stop * 1000 + padding * 10 + variant);
+                let disk = after(&disk, dice);
+                let (_, found) = Found::read(Arc::new(disk), &options(1)).unwrap();
+                if found.was_clean {
+                    clean += 1;
+                    assert_eq!(found.scope, Some(Scope::Leases));
+                    assert!(!is_over, "what was reported as started is");
+                } else {
+                    begun += 1;
+                    assert_eq!(found.scope, Some(Scope::Fences));
+                }
+                assert_eq!(found.leases.count(), held.leases.count(), "at {stop}");
+                if is_over {
+                    break;
+                }
+                stop += 1;
+            }
+        }
+    }
+    assert!(clean > 100 && begun > 100, "{clean} and {begun}");
+}
+
+#[test]
+fn reading_a_log_changes_nothing() {
+    let disk = ForgetfulDisk::new();
+    let trail = &mut Trail::new();
+    live(&disk, trail, &mut Dice(5), 20).unwrap().end().unwrap();
+    let operations = disk.operations();
+    for _ in 0..2 {
+        let (_, found) = Found::read(Arc::new(disk.clone()), &options(1)).unwrap();
+        assert!(found.was_clean);
+    }
+    assert_eq!(disk.operations(), operations);
 }

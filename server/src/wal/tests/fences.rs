@@ -70,15 +70,16 @@ impl Known {
 
 /// A server from its start to its clean stop, or until the disk stops it.
 fn live(disk: &ForgetfulDisk, known: &mut Known) -> Result<(), WalError> {
-    let opened = open_on(Arc::new(disk.clone()), &options());
-    // It may have begun to write.
-    known.is_stopped = false;
-    let (opened, recovered) = opened?;
+    // Reading changes nothing: a clean stop is still one.
+    let (opened, recovered) = open_on(Arc::new(disk.clone()), &options())?;
     known.check(&recovered);
     if recovered.was_clean {
         (known.horizon_synced, known.horizon_appended) = (0, 0);
     }
+    // Its start may be on the disk from here on, and is when it has been reported.
+    known.is_stopped = false;
     let wal = opened.start(())?;
+    known.stop_begun = None;
     let mut ceilings = [recovered.ceiling_max; SHARDS as usize];
     for turn in 0..TURNS {
         let shard = (turn % u64::from(SHARDS)) as u16;
