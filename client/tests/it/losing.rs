@@ -140,7 +140,7 @@ async fn a_lock_ends_with_its_session_whatever_its_ttl() {
     // Nothing that keeps the session alive is heard of any more.
     proxy.limit_connections(0);
     proxy.cut();
-    assert_eq!(in_time(guard.lost()).await, Loss::DeadlinePassed);
+    assert_eq!(in_time(guard.lost()).await, Loss::SessionDeadlinePassed);
     let observer = connect(&server).await;
     eventually_free(&observer, "k").await;
 }
