@@ -29,7 +29,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Opens the file, to write at its end, and starts the thread, which holds `watch` for as long as it runs.
+    /// Opens the file, to write at its end, and starts the thread, which holds `watch` for as long
+    /// as it runs.
     pub(crate) fn start(path: &Path, clock: Clock, watch: Watch) -> io::Result<Writer> {
         let mut options = File::options();
         options.create(true).append(true);
