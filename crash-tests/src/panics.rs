@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The variable through which a child process is told when to panic: at the how-manyeth connection that it lets in.
+/// The variable through which a child process is told when to panic: at the how-manyeth connection
+/// that it lets in.
 pub const VARIABLE: &str = "CRASH_TESTS_PANIC";
 
 /// Panics at that connection.

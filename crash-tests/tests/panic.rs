@@ -1,4 +1,5 @@
-//! A panic under the real server: the process ends at once with a clear line and a code of its own, whichever thread it was.
+//! A panic under the real server: the process ends at once with a clear line and a code of its own,
+//! whichever thread it was.
 
 use crash_tests::panics::VARIABLE;
 use std::io::{BufRead, BufReader};

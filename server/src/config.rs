@@ -230,10 +230,11 @@ settings! {
         lease_max: Duration = Duration::ZERO, TIME, in Duration::ZERO..=DAY * 366;
         /// How long a key that nobody holds is remembered. Its fences keep rising all the same.
         idle: Duration = Duration::from_secs(10), TIME, in Duration::ZERO..=DAY;
-        /// How long a new connection may take to introduce itself: to say hello, or on the Redis port to send a command, and to show
-        /// a token where one is needed.
+        /// How long a new connection may take to introduce itself: to say hello, or on the Redis
+        /// port to send a command, and to show a token where one is needed.
         hello_timeout: Duration = Duration::from_secs(2), TIME, in SHORTEST..=HOUR;
-        /// How long a request may take to arrive, from its first byte to its last; over HTTP, its head.
+        /// How long a request may take to arrive, from its first byte to its last; over HTTP, its
+        /// head.
         frame_timeout: Duration = Duration::from_secs(5), TIME, in SHORTEST..=HOUR;
         /// How long a client may leave its replies unread before it is cut off.
         write_stall_timeout: Duration = Duration::from_secs(5), TIME, in SHORTEST..=HOUR;
@@ -241,8 +242,9 @@ settings! {
         shutdown_grace: Duration = Duration::from_secs(5), TIME, in Duration::ZERO..=HOUR;
     }
     "Limits" {
-        /// Connections at the same time, on both ports, once they have introduced themselves. Four more are kept for operators:
-        /// for the commands of this program that look and ask, from the server's own machine.
+        /// Connections at the same time, on both ports, once they have introduced themselves. Four
+        /// more are kept for operators: for the commands of this program that look and ask, from
+        /// the server's own machine.
         connections_max: u32 = 10_000, count(), in 1..=ENTRIES_MAX;
         /// Sessions at the same time.
         sessions_max: u32 = 100_000, count(), in 1..=ENTRIES_MAX;

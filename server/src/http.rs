@@ -1,10 +1,12 @@
 //! The HTTP side: metrics, health, and a look at the locks. Read only.
 //!
-//! It has one thread of its own, so that a slow scrape or a large listing never stands in front of a lock request. Its
-//! bounds: so many connections at a time, each for so long; a request head of so many bytes, in so much time. That also
-//! bounds how long a connection may idle between requests. A newcomer beyond the bound is served all the same, and the oldest
-//! connection gives way: requests that never end must not keep a health check waiting. Bodies are not read. axum's own server offers none of these
-//! bounds, so its routes are served on hyper's connections directly.
+//! It has one thread of its own, so that a slow scrape or a large listing never stands in front of
+//! a lock request. Its bounds: so many connections at a time, each for so long; a request head of
+//! so many bytes, in so much time. That also bounds how long a connection may idle between
+//! requests. A newcomer beyond the bound is served all the same, and the oldest connection gives
+//! way: requests that never end must not keep a health check waiting. Bodies are not read. axum's
+//! own server offers none of these bounds, so its routes are served on hyper's connections
+//! directly.
 //!
 //! | path           | what                                            | token |
 //! |----------------|-------------------------------------------------|-------|

@@ -1,4 +1,5 @@
-//! Log lines that a crowd of peers could bring about: one for each kind and interval, with the number of those that went without.
+//! Log lines that a crowd of peers could bring about: one for each kind and interval, with the
+//! number of those that went without.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ struct Said {
 }
 
 impl Notices {
-    /// Calls `say` unless it was called for this kind a moment ago, with the number of those that were not said since.
+    /// Calls `say` unless it was called for this kind a moment ago, with the number of those that
+    /// were not said since.
     pub(crate) fn say(&self, notice: Notice, say: impl FnOnce(u64)) {
         self.say_at(notice, Instant::now(), say);
     }

@@ -5,11 +5,13 @@ use crate::http;
 use crate::net::places::{OPERATOR_PLACES, strangers_max};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What a server opens beside its connections: standard streams, log, snapshots, listeners, what each core wakes up by.
+/// What a server opens beside its connections: standard streams, log, snapshots, listeners, what
+/// each core wakes up by.
 const OWN: u64 = 64;
 const OWN_PER_CORE: u64 = 16;
 
-/// Raises the limit as far as the system allows without being asked. For a process that is a server and nothing else.
+/// Raises the limit as far as the system allows without being asked. For a process that is a server
+/// and nothing else.
 pub(crate) fn raise() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

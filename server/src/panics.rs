@@ -1,12 +1,13 @@
 //! What becomes of a server one of whose threads panics.
 //!
-//! A panic is a mistake of ours, and what it leaves behind is not known: a core without wheels or mail, a keeper that raises no
-//! ceilings. So the server does not serve on. The program `fencepost` ends with [`EXIT_PANIC`]; its clients come back as
-//! after a crash. A server inside another program must not end its host unasked: it stops ([`OnPanic::Stop`]), says so, and leaves
-//! its log as a crash would, without the mark of a clean stop.
+//! A panic is a mistake of ours, and what it leaves behind is not known: a core without wheels or
+//! mail, a keeper that raises no ceilings. So the server does not serve on. The program `fencepost`
+//! ends with [`EXIT_PANIC`]; its clients come back as after a crash. A server inside another
+//! program must not end its host unasked: it stops ([`OnPanic::Stop`]), says so, and leaves its log
+//! as a crash would, without the mark of a clean stop.
 //!
-//! tokio catches what a task panics with. So every task and every thread of a server holds a [`Watch`], which is dropped
-//! while the panic unwinds.
+//! tokio catches what a task panics with. So every task and every thread of a server holds a
+//! [`Watch`], which is dropped while the panic unwinds.
 
 use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,8 @@ pub const EXIT_PANIC: i32 = 70;
 /// What a server does when one of its threads panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPanic {
-    /// It stops serving and says so; [`Server::failure`](crate::Server::failure) tells the thread. For a server inside
-    /// another program.
+    /// It stops serving and says so; [`Server::failure`](crate::Server::failure) tells the thread.
+    /// For a server inside another program.
     #[default]
     Stop,
     /// It ends the whole process, with [`EXIT_PANIC`]. What [`run`](crate::run) does.
@@ -80,7 +81,8 @@ impl Drop for Watch {
     }
 }
 
-/// From here on, a panic in any thread ends the process. For a process that is a server and nothing else.
+/// From here on, a panic in any thread ends the process. For a process that is a server and nothing
+/// else.
 pub(crate) fn end_process_on_panic() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -30,9 +30,10 @@ const PAST_MAX: usize = 8 * REMEMBERED_MAX;
 /// How many requests that came again a session knows by their ids, in case the first sending is yet to be read.
 const REPEATED_MAX: usize = 4 * REMEMBERED_MAX;
 
-/// How many outcomes and ids of repeated requests all sessions together keep before they have to share: two million take
-/// about 150 MB. When there are more, a session that adds one keeps of each no more than its share, an equal part of this. So
-/// there are never more than three times as many, and a session that needs little loses nothing to those that take much.
+/// How many outcomes and ids of repeated requests all sessions together keep before they have to
+/// share: two million take about 150 MB. When there are more, a session that adds one keeps of each
+/// no more than its share, an equal part of this. So there are never more than three times as many,
+/// and a session that needs little loses nothing to those that take much.
 const KEPT_MAX: usize = 2 << 20;
 
 /// The least that such a share is.
@@ -198,8 +199,8 @@ impl Outcomes {
 }
 
 impl Links {
-    /// Lets the oldest go of what is more than this session may keep, and counts what is left. Outcomes that had no effect can be
-    /// forgotten without a trace.
+    /// Lets the oldest go of what is more than this session may keep, and counts what is left.
+    /// Outcomes that had no effect can be forgotten without a trace.
     fn trim(&mut self, memory: &Memory) {
         self.count(memory);
         let share = memory.share();

@@ -102,14 +102,15 @@ impl Builder {
         self
     }
 
-    /// What becomes of the server if one of its threads panics. Unless told otherwise it stops serving, and the program that
-    /// it is part of goes on; [`Server::failure`] says what happened.
+    /// What becomes of the server if one of its threads panics. Unless told otherwise it stops
+    /// serving, and the program that it is part of goes on; [`Server::failure`] says what happened.
     pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
         self.on_panic = on_panic;
         self
     }
 
-    /// For tests of what a panic does: called by a core's thread for every connection that it lets in.
+    /// For tests of what a panic does: called by a core's thread for every connection that it lets
+    /// in.
     #[doc(hidden)]
     pub fn on_admission(mut self, hook: Arc<dyn Fn() + Send + Sync>) -> Self {
         self.on_admission = Some(hook);
@@ -250,7 +251,8 @@ impl Server {
             .collect()
     }
 
-    /// Why the server has stopped by itself: the name of the thread that panicked. `None`: it has not.
+    /// Why the server has stopped by itself: the name of the thread that panicked. `None`: it has
+    /// not.
     pub fn failure(&self) -> Option<&str> {
         self.shared.failure.thread()
     }

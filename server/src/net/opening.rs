@@ -35,8 +35,8 @@ impl Refusal {
     }
 }
 
-/// Does the opening. `None`: the peer was told why not, or had to give way to newer ones, and is gone. What came behind the
-/// hello stays in `unread`.
+/// Does the opening. `None`: the peer was told why not, or had to give way to newer ones, and is
+/// gone. What came behind the hello stays in `unread`.
 pub(crate) async fn open(
     core: &Rc<Core>,
     stream: &mut TcpStream,
@@ -51,7 +51,8 @@ pub(crate) async fn open(
     }
 }
 
-/// Hears the hello and answers it. May be dropped half-way: nothing waits between the decision to let a peer in and the end.
+/// Hears the hello and answers it. May be dropped half-way: nothing waits between the decision to
+/// let a peer in and the end.
 async fn introduce(
     core: &Rc<Core>,
     stream: &mut TcpStream,

@@ -1,12 +1,13 @@
 //! Who may have a connection.
 //!
-//! A peer is a *stranger* until it has introduced itself: a native client by a `Hello` that was accepted, a client of Redis by its
-//! first command, or where tokens are needed by showing one. From then on it has one of `connections_max` places. Strangers
-//! have no place. Each core bears some of them, [`strangers_max`], each for the hello timeout at most; when there are more,
-//! the oldest one gives way. So peers that say nothing keep no client out.
+//! A peer is a *stranger* until it has introduced itself: a native client by a `Hello` that was
+//! accepted, a client of Redis by its first command, or where tokens are needed by showing one.
+//! From then on it has one of `connections_max` places. Strangers have no place. Each core bears
+//! some of them, [`strangers_max`], each for the hello timeout at most; when there are more, the
+//! oldest one gives way. So peers that say nothing keep no client out.
 //!
-//! A few places more are kept for operators, [`OPERATOR_PLACES`]: for the command line of this program, whose client name is
-//! [`OPERATOR_NAME`], on the server's own machine.
+//! A few places more are kept for operators, [`OPERATOR_PLACES`]: for the command line of this
+//! program, whose client name is [`OPERATOR_NAME`], on the server's own machine.
 
 use crate::config::Config;
 use parking_lot::Mutex;
@@ -15,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// How many strangers one core bears at most. Enough for a load generator that opens all its connections before it says
-/// anything.
+/// How many strangers one core bears at most. Enough for a load generator that opens all its
+/// connections before it says anything.
 const STRANGERS_MAX: usize = 1_024;
 
 /// The least that a core bears, however few places there are.
 const STRANGERS_MIN: usize = 16;
 
-/// How many strangers one core bears, those that are being told why they are not let in among them: as many as there are
-/// places, within bounds.
+/// How many strangers one core bears, those that are being told why they are not let in among them:
+/// as many as there are places, within bounds.
 pub(crate) fn strangers_max(config: &Config) -> usize {
     (config.connections_max as usize).clamp(STRANGERS_MIN, STRANGERS_MAX)
 }

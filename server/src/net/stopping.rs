@@ -47,8 +47,9 @@ impl Signals {
     }
 }
 
-/// How long clients of Redis are answered while the server stops. They are not told that it does, and many ask again as soon as
-/// they have an answer: they would go on until the end of the grace period.
+/// How long clients of Redis are answered while the server stops. They are not told that it does,
+/// and many ask again as soon as they have an answer: they would go on until the end of the grace
+/// period.
 const REDIS_DRAIN: Duration = Duration::from_millis(100);
 
 /// What a peer hears last.

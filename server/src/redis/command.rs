@@ -144,13 +144,15 @@ impl Command {
         Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
     }
 
-    /// Whether it only looks through the keys that were found for it. They are not locked: the look may take long.
+    /// Whether it only looks through the keys that were found for it. They are not locked: the look
+    /// may take long.
     pub(crate) fn is_listing(&self) -> bool {
         matches!(self.keys, Keys::Lists | Keys::FirstPage)
     }
 }
 
-/// What a command of a transaction will change for those behind it. Returns the database in which they begin.
+/// What a command of a transaction will change for those behind it. Returns the database in which
+/// they begin.
 pub(crate) fn foresee(
     command: &Command,
     args: &[&[u8]],

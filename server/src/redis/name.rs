@@ -15,13 +15,14 @@ const ESCAPE: u8 = 0;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name<'a> {
     bytes: Cow<'a, [u8]>,
-    /// The number of the stripe that guards it. Found when the key is named, so that a section can compare two numbers
-    /// instead of hashing the key once more.
+    /// The number of the stripe that guards it. Found when the key is named, so that a section can
+    /// compare two numbers instead of hashing the key once more.
     stripe: usize,
 }
 
 impl<'a> Name<'a> {
-    /// The name of `key` in database `db`, guarded by the stripe that `stripe_of` says. Refused if it is empty or too long.
+    /// The name of `key` in database `db`, guarded by the stripe that `stripe_of` says. Refused if
+    /// it is empty or too long.
     pub(crate) fn new(
         db: u8,
         key: &'a [u8],

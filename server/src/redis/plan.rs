@@ -1,8 +1,10 @@
-//! What is found out about commands before a section is opened for them: their keys, and the script they call.
+//! What is found out about commands before a section is opened for them: their keys, and the script
+//! they call.
 //!
-//! The commands of a transaction are named one after the other, all of them before the first is carried out, and each once.
-//! What one of them will change for those behind it (the database, the scripts that are loaded, the keys that are there) is
-//! foreseen. What is named here is what `EXEC` works with; it asks for nothing again.
+//! The commands of a transaction are named one after the other, all of them before the first is
+//! carried out, and each once. What one of them will change for those behind it (the database, the
+//! scripts that are loaded, the keys that are there) is foreseen. What is named here is what `EXEC`
+//! works with; it asks for nothing again.
 
 use super::client::Transaction;
 use super::command::{self, Command};
@@ -14,8 +16,8 @@ use super::section::Keyspace;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-/// How many keys the commands of one transaction may name. One script that names a hundred thousand locks by itself fits,
-/// with the list of each; a thousand of them do not.
+/// How many keys the commands of one transaction may name. One script that names a hundred thousand
+/// locks by itself fits, with the list of each; a thousand of them do not.
 const NAMES_MAX: usize = 1 << 18;
 
 pub(crate) type Args<'a> = SmallVec<[&'a [u8]; 8]>;

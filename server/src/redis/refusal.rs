@@ -47,7 +47,8 @@ pub(crate) enum Refusal {
     AtCeiling,
     /// The server stops.
     Stopping,
-    /// The command came to a key that it had not named before it began. No command should; if one does, it is refused.
+    /// The command came to a key that it had not named before it began. No command should; if one
+    /// does, it is refused.
     NotNamed,
     /// The command ends or takes somebody's lock without showing that it is the owner's.
     Strict,

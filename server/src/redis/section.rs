@@ -2,8 +2,9 @@
 //! and act afterwards, as Redis's own do. Whether a lock is free, held or lost is for the engine to say: native clients and
 //! the wheel are not kept out, and everything that depends on what was seen names the fence under which it was seen.
 //!
-//! Sections are stripes of mutexes, one for each shard of the engine, taken in order (`section/keyspace.rs`). That makes
-//! commands and scripts with several keys all or nothing. Nothing inside a section locks a stripe.
+//! Sections are stripes of mutexes, one for each shard of the engine, taken in order
+//! (`section/keyspace.rs`). That makes commands and scripts with several keys all or nothing.
+//! Nothing inside a section locks a stripe.
 
 mod keyspace;
 mod look;
@@ -65,8 +66,8 @@ impl<'a> Section<'a> {
         Name::new(db, key, |key| self.core.shared.engine.shard_of(key))
     }
 
-    /// The signal lists among which this one stands. Refused for a key that the section was not opened for: its stripe is
-    /// not ours to look into.
+    /// The signal lists among which this one stands. Refused for a key that the section was not
+    /// opened for: its stripe is not ours to look into.
     pub(crate) fn signals(&mut self, name: &Name<'_>) -> Result<&mut Signals, Refusal> {
         let number = name.stripe();
         let place = match &self.stripes[..] {

@@ -54,7 +54,8 @@ impl Standing {
         }
     }
 
-    /// Gives a stranger its place once it needs no token or has shown one. `false`: there is no place for it.
+    /// Gives a stranger its place once it needs no token or has shown one. `false`: there is no
+    /// place for it.
     #[inline]
     fn admit(&mut self, core: &Core, client: &Client) -> bool {
         match self {
@@ -155,8 +156,8 @@ impl Talk {
                     }
                     decided.requests += 1;
                     let start = out.len();
-                    // A client that needs no token is introduced by its first command, before it is carried out; another one
-                    // by the command that shows the token.
+                    // A client that needs no token is introduced by its first command, before it is
+                    // carried out; another one by the command that shows the token.
                     let mut is_let_in = self.standing.admit(stage.core, &self.client);
                     if is_let_in {
                         stage.carry_out(&args, &mut self.client, &mut seat, out);
@@ -351,7 +352,8 @@ impl Stage<'_> {
         (command.run)(&mut call, &mut writer)
     }
 
-    /// `EXEC`: all commands in one section, unless a watched key has changed. All keys are named before it is opened.
+    /// `EXEC`: all commands in one section, unless a watched key has changed. All keys are named
+    /// before it is opened.
     fn execute(
         &self,
         transaction: Transaction,

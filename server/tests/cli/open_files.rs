@@ -1,4 +1,5 @@
-//! How many files the system lets the server open: raised as far as it may, and said where that is too few.
+//! How many files the system lets the server open: raised as far as it may, and said where that is
+//! too few.
 
 use crate::program::PATIENCE;
 use std::io::{BufRead, BufReader};

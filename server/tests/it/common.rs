@@ -32,7 +32,8 @@ pub(crate) fn start_with(change: impl FnOnce(Builder) -> Builder) -> Server {
 /// What a panic says that a test has asked for.
 pub(crate) const ASKED_FOR: &str = "a panic that a test asked for";
 
-/// A core that panics stops its server, and the test fails somewhere else, later. Better here, with the reason.
+/// A core that panics stops its server, and the test fails somewhere else, later. Better here, with
+/// the reason.
 fn no_core_may_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

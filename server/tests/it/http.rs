@@ -76,8 +76,8 @@ fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<A
     })
 }
 
-/// 300 requests that never ended once kept a health check waiting for ten seconds: more than that could not be connected, and
-/// each had five seconds to end.
+/// 300 requests that never ended once kept a health check waiting for ten seconds: more than that
+/// could not be connected, and each had five seconds to end.
 #[test]
 fn requests_that_never_end_do_not_keep_a_health_check_waiting() {
     let server = start_with(|builder| {

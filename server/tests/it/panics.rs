@@ -1,4 +1,5 @@
-//! A thread of an embedded server panics: the server stops and says so, and the program that it is part of goes on.
+//! A thread of an embedded server panics: the server stops and says so, and the program that it is
+//! part of goes on.
 
 use crate::common::{ASKED_FOR, Peer, start_with, until};
 use std::net::TcpStream;

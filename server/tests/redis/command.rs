@@ -72,8 +72,8 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..80)
 }
 
-/// Commands that a transaction takes, several transactions' worth: those whose keys depend on what stands in front of them more
-/// often than chance would have it.
+/// Commands that a transaction takes, several transactions' worth: those whose keys depend on what
+/// stands in front of them more often than chance would have it.
 pub(crate) fn transactions() -> impl Strategy<Value = Vec<Vec<Command>>> {
     let all = || {
         prop_oneof![
@@ -99,7 +99,8 @@ pub(crate) fn transactions() -> impl Strategy<Value = Vec<Vec<Command>>> {
 /// Resets all locks that there are: it looks for its keys by itself.
 const RESET_ALL: &str = "b121d3548d693116c3851b63befe947e49f28c7c";
 
-/// Scripts that no library has published in this spelling, so that they have to be loaded, and their SHA-1.
+/// Scripts that no library has published in this spelling, so that they have to be loaded, and
+/// their SHA-1.
 const LOADED: [(&str, &str); 2] = [
     (
         "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end -- anew",

@@ -1,4 +1,5 @@
-//! Connections that have not introduced themselves: they have no place, a short life, and keep no client out.
+//! Connections that have not introduced themselves: they have no place, a short life, and keep no
+//! client out.
 
 use crate::peer::{PATIENCE, Peer};
 use crate::reply::{Reply, bulk, error, ok, simple};
@@ -30,7 +31,8 @@ fn start(connections_max: u32, tokens: Option<&NamedTempFile>) -> Fencepost {
     })
 }
 
-/// Twenty mute connections once took all places for ever, at a limit of twenty, and a client with a valid token was refused.
+/// Twenty mute connections once took all places for ever, at a limit of twenty, and a client with a
+/// valid token was refused.
 #[test]
 fn mute_connections_take_no_place_and_are_closed_in_time() {
     let tokens = token_file();
@@ -98,8 +100,8 @@ fn a_client_beyond_the_limit_is_told_and_nothing_that_it_sends_is_done() {
     }
 }
 
-/// Clients of Redis are not told that the server stops, and some ask again as soon as they have an answer. A stop took half of
-/// the grace period then, however long that was.
+/// Clients of Redis are not told that the server stops, and some ask again as soon as they have an
+/// answer. A stop took half of the grace period then, however long that was.
 #[test]
 fn a_stop_does_not_wait_for_clients_that_never_stop_asking() {
     let server = Fencepost::start_with(|builder| {

@@ -1,9 +1,10 @@
-//! Transactions with commands whose keys depend on the commands in front of them: `SELECT`, `SCRIPT LOAD`, and a script that looks
-//! for its keys by itself.
+//! Transactions with commands whose keys depend on the commands in front of them: `SELECT`, `SCRIPT
+//! LOAD`, and a script that looks for its keys by itself.
 //!
-//! Such a transaction once named its keys again while it held them, and the core waited for itself for ever; others came to keys
-//! that they had not named, and panicked. Besides those stories there is a property that needs no Redis: a transaction
-//! answers and leaves what its commands do one by one.
+//! Such a transaction once named its keys again while it held them, and the core waited for itself
+//! for ever; others came to keys that they had not named, and panicked. Besides those stories there
+//! is a property that needs no Redis: a transaction answers and leaves what its commands do one by
+//! one.
 
 use crate::command::{Arg, Command, to_bytes, transactions};
 use crate::compare::{difference, name};

@@ -166,7 +166,8 @@ pub(super) fn select(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     Ok(())
 }
 
-/// The database that a `SELECT` goes to. A plan and the command itself ask here, so that they agree.
+/// The database that a `SELECT` goes to. A plan and the command itself ask here, so that they
+/// agree.
 pub(super) fn database(args: &[&[u8]]) -> Result<u8, Refusal> {
     let number = integer(args[1])?;
     let db = u8::try_from(number).ok().filter(|db| *db < DATABASES);

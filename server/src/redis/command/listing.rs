@@ -50,8 +50,8 @@ pub(super) fn for_each_lock(
     Ok(())
 }
 
-/// What commands work with that look at all keys: the signal lists of these databases. Not in a transaction, whose keys are
-/// named before its first command has made any.
+/// What commands work with that look at all keys: the signal lists of these databases. Not in a
+/// transaction, whose keys are named before its first command has made any.
 pub(super) fn target<'a>(
     naming: &mut Naming<'_, '_>,
     dbs: RangeInclusive<u8>,
@@ -70,7 +70,8 @@ pub(super) fn target<'a>(
     Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
 }
 
-/// What `SCAN` works with: lists are few, and come with the first page. In a transaction they do not.
+/// What `SCAN` works with: lists are few, and come with the first page. In a transaction they do
+/// not.
 pub(super) fn first_page_target<'a>(
     args: &[&'a [u8]],
     naming: &mut Naming<'_, '_>,

@@ -185,8 +185,9 @@ fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Re
     Ok(count)
 }
 
-/// All locks of this library's in a database, each with its list behind it; a lock whose list would have too long a name is
-/// followed by itself. Those that commands in front of it in a transaction may yet make are among them.
+/// All locks of this library's in a database, each with its list behind it; a lock whose list would
+/// have too long a name is followed by itself. Those that commands in front of it in a transaction
+/// may yet make are among them.
 pub(super) fn all_names(
     naming: &mut Naming<'_, '_>,
     db: u8,

@@ -1,8 +1,9 @@
-//! The keyspace before anything in it is locked: where a command's keys are named, and the only way to lock them.
+//! The keyspace before anything in it is locked: where a command's keys are named, and the only way
+//! to lock them.
 //!
-//! A [`Section`] borrows its [`Keyspace`] mutably for as long as it lives. So whatever needs a keyspace (naming keys, looking
-//! through all stripes, opening another section) does not compile inside a section, and no core waits for a stripe that it
-//! holds itself.
+//! A [`Section`] borrows its [`Keyspace`] mutably for as long as it lives. So whatever needs a
+//! keyspace (naming keys, looking through all stripes, opening another section) does not compile
+//! inside a section, and no core waits for a stripe that it holds itself.
 
 use super::Section;
 use crate::core::Core;
