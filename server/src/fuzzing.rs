@@ -19,7 +19,7 @@ pub use crate::wal::fuzzing::{Framed, Raw};
 
 /// Reads a data directory with these files as a server, a tool and a repair would.
 pub fn read_log(files: Vec<(String, Vec<u8>)>) {
-    check(&|| MemoryDisk::new(files.clone()));
+    check(&|| MemoryDisk::with(files.clone()));
 }
 
 /// Looks which of the known scripts a text is. What does not change its meaning must not change the answer.

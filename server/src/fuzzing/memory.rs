@@ -15,7 +15,7 @@ pub(crate) struct MemoryDisk(Mutex<BTreeMap<String, Bytes>>);
 struct MemoryFile(Bytes);
 
 impl MemoryDisk {
-    pub(crate) fn new(files: Vec<(String, Vec<u8>)>) -> Arc<dyn Disk> {
+    pub(crate) fn with(files: Vec<(String, Vec<u8>)>) -> Arc<dyn Disk> {
         let files = files.into_iter();
         let files = files.map(|(name, bytes)| (name, Arc::new(Mutex::new(bytes))));
         Arc::new(MemoryDisk(Mutex::new(files.collect())))

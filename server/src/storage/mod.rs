@@ -257,7 +257,7 @@ pub(crate) struct Wakeup {
 impl Listener for Wakeup {
     fn synced(&mut self, _: Ticket) {
         // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
-        for post in SleepFlag::to_wake(&*self.posts, |post| &post.awaits_sync) {
+        for post in SleepFlag::to_wake(&self.posts, |post| &post.awaits_sync) {
             post.bell.notify_one();
         }
     }

@@ -146,7 +146,7 @@ pub(crate) fn floor_without_log(
     };
     if highest.is_none() {
         tracing::warn!(
-            "another server is using {}; fences of this one begin at the clock, whatever the other one grants",
+            "another server is writing to {}; fences of this one begin at the clock, whatever the other one grants",
             config.data_dir.display()
         );
     }

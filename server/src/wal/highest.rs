@@ -1,8 +1,8 @@
 //! How far the fences of a directory have come, for a server that grants fences without writing them down.
 //!
 //! `durability = none` keeps nothing, but it may follow a server that did, in the same directory and for the same
-//! resources. Its fences must not fall below those. So it reads the log, and leaves the directory exactly as it is: it takes
-//! no lock, since it would keep nobody from anything, and it writes nothing.
+//! resources. Its fences must not fall below those. So it reads the log, and leaves the directory exactly as it is: it
+//! does not lock it, since a server that needs the directory must not find it in use, and it writes nothing.
 
 use super::error::{IoFailure, WalError};
 use super::file::{Blame, DirDisk, Disk};
@@ -25,7 +25,7 @@ pub struct Highest {
 impl Highest {
     /// Reads the directory at `dir`. A directory that does not exist has no log.
     ///
-    /// `None`: another server is writing to it while we read, so there is no last state to find.
+    /// `None`: it cannot be read because another server is writing to it.
     pub fn read(dir: &Path) -> Result<Option<Highest>, WalError> {
         match DirDisk::open(dir) {
             Ok(disk) => Self::read_on(&disk),
@@ -39,19 +39,16 @@ impl Highest {
     }
 
     pub(crate) fn read_on(disk: &dyn Disk) -> Result<Option<Highest>, WalError> {
-        let is_in_use = || -> Result<bool, WalError> {
-            // Given back at once.
-            Ok(disk.lock().blame("lock", disk, "")?.is_none())
-        };
-        if is_in_use()? {
-            return Ok(None);
-        }
         let mut highest = Highest::default();
-        match replay::walk(disk, &mut highest) {
-            Ok(_) => Ok(Some(highest)),
-            // A server that has started meanwhile changes what we read; damage stays.
-            Err(_) if is_in_use()? => Ok(None),
-            Err(error) => Err(error.into()),
+        let error = match replay::walk(disk, &mut highest) {
+            Ok(_) => return Ok(Some(highest)),
+            Err(error) => error,
+        };
+        // What another server is just writing may look like damage. The lock is given back at once.
+        let is_in_use = disk.lock().blame("lock", disk, "")?.is_none();
+        match is_in_use {
+            true => Ok(None),
+            false => Err(error.into()),
         }
     }
 }

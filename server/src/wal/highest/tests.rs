@@ -39,10 +39,17 @@ fn without_a_log_there_is_none_and_a_damaged_one_is_an_error() {
 }
 
 #[test]
-fn a_directory_that_is_in_use_is_left_alone() {
+fn what_another_server_is_writing_is_not_taken_for_damage() {
     let disk = ForgetfulDisk::new();
-    let life = live(&disk, &mut Trail::new(), &mut Dice(1), 3).unwrap();
+    let life = live(&disk, &mut Trail::new(), &mut Dice(1), 80).unwrap();
+    assert!(Highest::read_on(&disk).unwrap().is_some());
+    // As if they had been renamed between the listing and the reading.
+    for name in disk.names() {
+        if name.starts_with("segment-") {
+            disk.lose(&name);
+        }
+    }
     assert_eq!(Highest::read_on(&disk).unwrap(), None);
     drop(life);
-    assert!(Highest::read_on(&disk).unwrap().is_some());
+    assert!(Highest::read_on(&disk).is_err());
 }
