@@ -25,7 +25,7 @@ use crate::server::Builder;
 use crate::shared::Shared;
 use crate::standby::Standby;
 use crate::start_error::StartError;
-use crate::storage::{self, Alarm, Opening, Recovery, Restored};
+use crate::storage::{self, Alarm, Opening, Recovery, Restored, SyncHook};
 use crate::wal;
 use engine::{Engine, Fence, Settings};
 use rustix::fs::{Access, access};
@@ -59,6 +59,7 @@ pub(crate) struct Preflight {
     pub(crate) redis_listeners: redis::Listeners,
     pub(crate) http_listener: Option<(std::net::TcpListener, SocketAddr)>,
     pub(crate) threads: Threads,
+    pub(crate) late_acks: Option<SyncHook>,
 }
 
 /// Threads that wait for their work, those with a runtime with their runtimes.
@@ -76,6 +77,7 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         config,
         disk,
         snapshot_log_bytes,
+        late_acks,
         on_panic,
         on_admission,
     } = builder;
@@ -178,6 +180,7 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         redis_listeners,
         http_listener,
         threads,
+        late_acks,
     })
 }
 

@@ -16,7 +16,7 @@ use crate::redis;
 use crate::shared::{AdmissionHook, Shared};
 use crate::start_error::StartError;
 use crate::stock::Stocker;
-use crate::storage::{Keeper, Upkeep};
+use crate::storage::{Keeper, SyncHook, Upkeep};
 use crate::wal::Disk;
 use engine::{Seat, SessionId};
 use hashbrown::HashMap;
@@ -54,6 +54,7 @@ pub struct Builder {
     pub(crate) config: Config,
     pub(crate) disk: Option<Arc<dyn Disk>>,
     pub(crate) snapshot_log_bytes: Option<u64>,
+    pub(crate) late_acks: Option<SyncHook>,
     pub(crate) on_panic: OnPanic,
     pub(crate) on_admission: Option<AdmissionHook>,
 }
@@ -117,6 +118,13 @@ impl Builder {
         self
     }
 
+    /// Calls this between a sync of the log and the cores that hear of it, so that replies leave late. For tests.
+    #[doc(hidden)]
+    pub fn late_acks(mut self, wait: impl Fn() + Send + Sync + 'static) -> Self {
+        self.late_acks = Some(Arc::new(wait));
+        self
+    }
+
     /// Changes any other setting.
     pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
         change(&mut self.config);
@@ -164,13 +172,14 @@ impl Server {
             mut redis_listeners,
             http_listener,
             threads,
+            late_acks,
         } = preflight(builder, Purpose::Start)?;
         let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
         // The first write. What still fails from here on is the disk itself.
         if let Some(opening) = opening {
             let shards = shared.engine.shard_count();
             let storage = opening
-                .start(posts, shards, restored.latest_end)
+                .start(posts, shards, restored.latest_end, late_acks)
                 .map_err(StartError::Storage)?;
             shared.storage = Some(Arc::new(storage));
             shared.record_lasting();

@@ -39,6 +39,9 @@ mod photo;
 mod restore;
 mod upkeep;
 
+#[cfg(test)]
+mod lives;
+
 pub(crate) use grace::{Horizon, Recovery};
 pub(crate) use keeper::Keeper;
 pub(crate) use log_clock::{FOREVER_UNIX_MS, LogClock, unix_now_ms};
@@ -252,10 +255,18 @@ impl Alarm {
 /// Wakes the cores that wait for the disk.
 pub(crate) struct Wakeup {
     pub(crate) posts: Arc<[Post]>,
+    /// Called between a sync and the cores that hear of it. For tests.
+    pub(crate) late_acks: Option<SyncHook>,
 }
+
+/// Something that takes a moment.
+pub(crate) type SyncHook = Arc<dyn Fn() + Send + Sync>;
 
 impl Listener for Wakeup {
     fn synced(&mut self, _: Ticket) {
+        if let Some(late) = &self.late_acks {
+            late();
+        }
         // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
         for post in SleepFlag::to_wake(&self.posts, |post| &post.awaits_sync) {
             post.bell.notify_one();

@@ -1,6 +1,6 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
-use super::{Horizon, LogClock, LongLeases, Storage, Wakeup, give_up, unix_now_ms};
+use super::{Horizon, LogClock, LongLeases, Storage, SyncHook, Wakeup, give_up, unix_now_ms};
 use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
@@ -103,12 +103,13 @@ impl Opening {
         posts: Arc<[Post]>,
         shards: usize,
         latest_end: Tick,
+        late_acks: Option<SyncHook>,
     ) -> Result<Storage, WalError> {
         let ceiling = self.ceiling();
         let wal = self
             .opened
             .at(self.clock.now_unix_ms())
-            .start(Wakeup { posts })?;
+            .start(Wakeup { posts, late_acks })?;
         let storage = Storage::new(wal, self.scope, self.clock, self.lease_ms_max, self.long);
         let mut batch = Batch::new();
         batch.push(&storage.clock.record());

@@ -80,6 +80,11 @@ pub use state::{BrokenRule, RecoveredSession};
 pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
+#[cfg(test)]
+pub(crate) use file::forgetful;
+#[cfg(test)]
+pub(crate) use repair::repair_on;
+
 use file::Blame;
 use log::Found;
 use parking_lot::Mutex;
