@@ -193,6 +193,24 @@ fn a_lease_that_is_over_cannot_be_renewed_even_if_nobody_took_it() {
 }
 
 #[test]
+fn whoever_lost_a_lock_to_an_operator_hears_that_also_afterwards() {
+    let server = start();
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let mut operator = Peer::connect(server.local_addr(), "operator");
+    let fence = holder.acquire("k", LONG_MS);
+    operator.ask(&force_release("k", fence), |reply| {
+        assert_eq!(reply, Reply::Released { remaining_count: 0 });
+    });
+    for request in [
+        release("k", fence),
+        renew("k", fence, LONG_MS),
+        force_release("k", fence),
+    ] {
+        assert_eq!(holder.ask(&request, not_held), NotHeldReason::FORCED);
+    }
+}
+
+#[test]
 fn the_end_of_a_lock_is_that_of_its_session_if_that_is_earlier() {
     let server = start();
     let mut holder = Peer::open(server.local_addr(), hello_for("holder", 20_000));
@@ -343,10 +361,10 @@ fn an_operator_takes_a_lock_away_and_its_holder_and_the_next_in_line_are_told() 
     let next = waiting.reply(id, granted);
     assert!(next > fence);
     let reason = operator.ask(&force_release("k", fence), not_held);
-    assert_eq!(reason, NotHeldReason::FORCED);
+    assert_eq!(reason, NotHeldReason::OTHER_OWNER, "the next in line");
     assert!(operator.is_held_under("k", next));
     let reason = holder.ask(&renew("k", fence, LONG_MS), not_held);
-    assert_eq!(reason, NotHeldReason::FORCED);
+    assert_eq!(reason, NotHeldReason::OTHER_OWNER);
     let reason = operator.ask(&force_release("nobody's", fence), not_held);
     assert_eq!(reason, NotHeldReason::UNSPECIFIED);
 }
