@@ -330,6 +330,8 @@ impl Guard {
             }
             (Ok(Answer::Released), Ok(_)) => Ok(Release::Released),
             (Ok(Answer::NotHeld(reason)), Ok(_)) => Ok(Release::AlreadyLost(reason.into())),
+            // The server was restarted, and nothing was claimed for a lock that is lost.
+            (Err(Error::Unavailable { .. }), Err(loss)) => Ok(Release::AlreadyLost(loss)),
             (Err(Error::SessionEnded), _) => Ok(Release::AlreadyLost(Loss::SessionEnded)),
             (Ok(_), _) => Err(Error::Unexpected {
                 request: "a release",

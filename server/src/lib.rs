@@ -25,6 +25,7 @@
 //! | `host.rs`           | what the engine tells the server, and the mail between cores                        |
 //! | `redis/`            | the Redis-compatible port (`docs/redis.md`)                                         |
 //! | `registry.rs`       | sessions: name, connections, remembered outcomes; `secret.rs`: names and secrets     |
+//! | `detached.rs`       | locks that belong to no client: the session of the server's own that has them       |
 //! | `metrics.rs`        | what is counted; `stats.rs`: the numbers by name                                    |
 //! | `http.rs`           | the HTTP side; `http/locks.rs`: the view of the locks                               |
 //! | `exposition.rs`     | the metrics page; `oldest.rs`: how old the oldest lock is                           |

@@ -51,15 +51,15 @@ pub(super) struct StatsArgs {
 #[command(after_help = "\
 `fencepost lock --detach` prints the fence of the lock it takes.
 
-With --force: the holder may be at work: fences protect what checks them, and nothing else. `fencepost query KEY` shows the fence; \
-naming it makes sure that you do not hit whoever holds the lock by now.")]
+With --force: the holder may be at work, and fences protect what checks them, and nothing else. `fencepost query KEY` \
+shows the fence; naming it makes sure that you do not hit whoever holds the lock by now.")]
 pub(super) struct ReleaseArgs {
     /// The key
     key: OsString,
     /// The fence of the grant that is to end
     #[arg(long, value_name = "N", value_parser = parse_fence)]
     fence: Fence,
-    /// Takes the lock away whosoever it is. Without this only a detached lock is released
+    /// Takes the lock away from its holder. Without this only a detached lock is released
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub(super) fn release(args: &ReleaseArgs) -> Result<ExitCode, Failure> {
             let advice = match args.force {
                 true => "`fencepost query` shows who holds it now",
                 false => {
-                    "`fencepost query` shows who holds it now, and --force takes it away from whomsoever"
+                    "`fencepost query` shows who holds it now, and --force takes it away from its holder"
                 }
             };
             let sentence = format_args!("{holder} {key} under fence {fence} ({reason}); {advice}");

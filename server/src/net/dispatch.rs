@@ -344,7 +344,7 @@ impl Batch {
                 }
                 None => {
                     metrics.release_by_non_owner.bump();
-                    self.not_held(why, key, now).append(id, out);
+                    self.not_held_yet(why, key, now).append(id, out);
                 }
             },
         }

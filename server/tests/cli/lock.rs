@@ -131,6 +131,9 @@ fn a_server_that_recovers_is_not_said_to_hold_nothing() {
     ];
     let complaint = run(release).complained(1);
     assert!(complaint.contains("recovering"), "{complaint}");
+    let release = ["release", "k", "--fence=1", "--server", &server.address];
+    let complaint = run(release).complained(1);
+    assert!(complaint.contains("recovering"), "{complaint}");
 }
 
 #[test]
