@@ -61,6 +61,12 @@ fn fences_rise_over_every_kill_without_a_grace_period() {
 }
 
 #[test]
+fn pauses_other_modes_and_repairs_change_nothing() {
+    let troubles = [Trouble::Pauses, Trouble::Modes, Trouble::Repairs];
+    promises_are_kept(Mode::Lease, 12, &troubles);
+}
+
+#[test]
 fn a_server_that_forgets_its_leases_is_found_out() {
     // It keeps nothing, and is held to what one that keeps everything promises. Whether a run happens to show it is a matter
     // of moments, so there are several.

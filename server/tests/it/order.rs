@@ -134,7 +134,7 @@ fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
     let given_back = peer.acquire("given back", LONG_MS);
     let (take, give) = (acquire("k", LONG_MS, 0), release("given back", given_back));
 
-    gate.close();
+    let closed = gate.close();
     let (take_id, give_id) = (peer.send(&take), peer.send(&give));
     until("both have taken effect", || {
         let is_held = observer.is_held_under("given back", given_back);
@@ -147,7 +147,7 @@ fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
     });
     assert!(!sibling.hears_something(), "it was answered too early");
 
-    gate.open();
+    drop(closed);
     let fence = sibling.reply(take_id, granted);
     sibling.reply(give_id, |reply| {
         assert_eq!(reply, Reply::Released { remaining_count: 0 });
@@ -187,14 +187,20 @@ struct Gate {
     changed: Condvar,
 }
 
-impl Gate {
-    fn close(&self) {
-        *self.is_closed.lock().unwrap() = true;
-    }
+/// Opens the gate when it goes, so that a server behind it can end whatever becomes of the test.
+struct Closed(Arc<Gate>);
 
-    fn open(&self) {
-        *self.is_closed.lock().unwrap() = false;
-        self.changed.notify_all();
+impl Drop for Closed {
+    fn drop(&mut self) {
+        *self.0.is_closed.lock().unwrap() = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Gate {
+    fn close(self: &Arc<Self>) -> Closed {
+        *self.is_closed.lock().unwrap() = true;
+        Closed(self.clone())
     }
 
     fn pass(&self) {

@@ -510,6 +510,21 @@ fn a_grant_behind_its_renewal_and_behind_the_snapshot_is_not_lost() {
     assert_eq!(ends.collect::<Vec<_>>(), [1000]);
 }
 
+/// The end of a lock stands in the log before its snapshot, the grant behind it. What the snapshot says of itself decides whether
+/// the grant counts.
+#[test]
+fn a_grant_that_the_snapshot_must_have_shown_is_over() {
+    for (log_position, is_held) in [(5, true), (6, false)] {
+        let mut state = State::default();
+        for record in [Record::SnapshotShows { log_position }, CEILING, OPENED] {
+            state.apply_snapshot(&record).unwrap();
+        }
+        state.reach(Position::new(5));
+        apply_all(&mut state, [&Record::Granted(lease(b"k", 1, false))]);
+        assert_eq!(recovered(state).leases.count() == 1, is_held);
+    }
+}
+
 /// In the grace period a holder claims what it held, under its old fence. That a server before wrote down its end, because an
 /// operator took it away and the holder did not hear of it, does not undo the claim that was granted.
 #[test]
