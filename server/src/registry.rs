@@ -48,10 +48,10 @@ const NAMES_TRIED_MAX: usize = 8;
 
 pub(crate) struct Registry {
     /// By the engine's id.
-    maps: Box<[Map<SessionId>]>,
+    maps: Box<[Map]>,
     /// By public id, each map with all ids of its range, so that they can be listed in order.
     /// Written first and cleared last.
-    public: Box<[RwLock<BTreeMap<u64, Arc<Session>>>]>,
+    public: Box<[PublicMap]>,
     pub(crate) memory: Arc<Memory>,
 }
 
@@ -81,7 +81,8 @@ impl Memory {
     }
 }
 
-type Map<K> = RwLock<HashMap<K, Arc<Session>>>;
+type Map = RwLock<HashMap<SessionId, Arc<Session>>>;
+type PublicMap = RwLock<BTreeMap<u64, Arc<Session>>>;
 
 /// One client process.
 pub(crate) struct Session {
@@ -238,11 +239,11 @@ impl Registry {
         }
     }
 
-    fn map(&self, id: SessionId) -> &Map<SessionId> {
+    fn map(&self, id: SessionId) -> &Map {
         &self.maps[id.get() as usize % MAP_COUNT]
     }
 
-    fn public(&self, public_id: u64) -> &RwLock<BTreeMap<u64, Arc<Session>>> {
+    fn public(&self, public_id: u64) -> &PublicMap {
         &self.public[public_map(public_id)]
     }
 
