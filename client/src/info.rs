@@ -15,16 +15,31 @@ pub struct Contention {
     /// One of the holders. `None` when the lock changed hands while the answer was written, or when the server is
     /// [recovering](Self::recovering) and no holder has claimed it.
     pub holder: Option<Holder>,
+    /// As the wire has it: errors carry one of these, and should be small.
+    recovering_ms: Option<u32>,
+}
+
+impl Contention {
     /// The server was restarted, and for this much longer it does not know all holders and grants nothing new: the lock may be
     /// held although no holder is shown. `None` almost always.
-    pub recovering: Option<Duration>,
+    ///
+    /// ```no_run
+    /// # fn example(contention: fencepost::Contention) {
+    /// if let Some(left) = contention.recovering() {
+    ///     println!("nobody knows who holds it for another {left:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn recovering(&self) -> Option<Duration> {
+        millis(self.recovering_ms)
+    }
 }
 
 impl fmt::Display for Contention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.holder {
             Some(holder) => write!(f, "held by {holder}")?,
-            None => match self.recovering {
+            None => match self.recovering() {
                 Some(left) => write!(
                     f,
                     "the server is recovering from a restart for {left:?} more and does not know all holders: it may be held"
@@ -48,7 +63,7 @@ impl From<protocol::Contention<'_>> for Contention {
             holder_count: contention.holder_count,
             queue_length: contention.queue_length,
             holder: contention.holder.map(Holder::from),
-            recovering: millis(contention.recovering_ms),
+            recovering_ms: contention.recovering_ms,
         }
     }
 }

@@ -137,34 +137,35 @@ async fn a_server_that_recovers_is_asked_again_within_the_wait() {
 
 #[tokio::test]
 async fn a_wait_that_a_stopping_server_ended_goes_on_at_its_successor() {
+    let mut acquire_count = 0;
     let client = serve(move |heard| {
         Some(vec![match (heard.connection, heard.request) {
             (0, Request::Hello(_)) => welcome(1, false, None),
-            (0, Request::Acquire(_)) => Reply::Unavailable {
-                reason: UnavailableReason::SHUTTING_DOWN,
-                retry_after_ms: 0,
-            },
-            // It hangs up on whoever comes while it stops, and is gone for a while.
-            (1..=4, _) => return None,
+            (0, Request::Acquire(_)) => {
+                acquire_count += 1;
+                match acquire_count {
+                    1 => Reply::Unavailable {
+                        reason: UnavailableReason::SHUTTING_DOWN,
+                        retry_after_ms: 0,
+                    },
+                    // Its time is up, and it closes its connections.
+                    _ => return None,
+                }
+            }
+            // It is gone for a while: every connection is hung up on.
+            (..=4, _) => return None,
             (_, Request::Hello(_)) => welcome(1, true, None),
             (_, Request::Acquire(acquire)) => {
                 assert!(acquire.wait_ms > 0, "it stands in line again");
                 granted(9)
             }
-            (0, _) => return None,
             (_, Request::Renew { .. }) => renewed(),
             (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
             _ => Reply::Bye,
         }])
     })
     .await;
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.lock("k").acquire().await }
-    });
-    // The server that stops closes its connections; here it does when it is asked for something else.
-    let _ = tokio::spawn(async move { client.ping().await });
-    let guard = in_time(waiting).await.unwrap().unwrap();
+    let guard = in_time(client.lock("k").acquire()).await.unwrap();
     assert_eq!(guard.fence().get(), 9);
 }
 

@@ -237,7 +237,7 @@ fn code_of(signal: Signal) -> u8 {
 
 fn report_contention(args: &LockArgs, contention: Contention) {
     let queue_length = contention.queue_length;
-    let recovering = contention.recovering;
+    let recovering = contention.recovering();
     let holder = contention.holder.map(view::Holder::from);
     if args.server.json {
         complain_json(&NotAcquired {

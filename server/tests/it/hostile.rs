@@ -265,7 +265,7 @@ fn a_request_that_breaks_a_rule_is_an_error_of_its_own_and_nothing_else() {
         (
             "an unknown flag",
             op::ACQUIRE,
-            0x08,
+            0x10,
             body(&[&ttl, &zero, &key]),
         ),
         (
