@@ -213,16 +213,15 @@ impl Host for Switchboard {
             Lost::Forced => (&self.losses.forced, LostReason::FORCED),
             Lost::Superseded => (&self.losses.superseded, LostReason::SUPERSEDED),
         };
-        // The ends of leases and sessions are in the log already. A core that takes a lock away by
-        // force writes that down itself, and asks for that whether it is a long one.
+        // The ends of leases and sessions are in the log already. A core that takes a lock away
+        // writes that down when the engine is done.
         if let Some(long) = &self.long {
             let (key, fence) = (loss.key.bytes(), loss.fence.get());
             match loss.why {
                 Lost::Expired | Lost::SessionEnded => {
                     long.remove(key, fence);
                 }
-                Lost::Superseded => long.supersede(key, fence),
-                Lost::Forced => {}
+                Lost::Superseded | Lost::Forced => long.take_away(key, fence),
             }
         }
         counter.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 /// How many strangers one core bears at most. Enough for a load generator that opens all its
 /// connections before it says anything.
-const STRANGERS_MAX: usize = 1_024;
+const STRANGERS_MAX: usize = 2_048;
 
 /// The least that a core bears, however few places there are.
 const STRANGERS_MIN: usize = 16;

@@ -223,7 +223,13 @@ impl Core {
         // Paired with the one in `follow`.
         atomic::fence(atomic::Ordering::SeqCst);
         self.shared.recovery.note_taken_away(key, fence);
-        self.record_release(key, fence.get(), 0, now);
+        match &self.shared.storage {
+            Some(storage) if storage.scope == Scope::Fences => {
+                let fences = storage.long.to_write_down(key, Some(fence.get()));
+                self.push_released(key, &fences);
+            }
+            _ => self.record_release(key, fence.get(), 0, now),
+        }
     }
 
     pub(crate) fn record_downgrade(&self, key: &[u8], fence: u64) {
@@ -241,7 +247,12 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        for fence in storage.long.take_superseded(key) {
+        let fences = storage.long.to_write_down(key, None);
+        self.push_released(key, &fences);
+    }
+
+    fn push_released(&self, key: &[u8], fences: &[u64]) {
+        for &fence in fences {
             self.push_record(&Record::Released {
                 key,
                 fence,

@@ -166,6 +166,10 @@ impl Story {
         }
         let server = self.start(config, Arc::new(self.disk.clone()));
         self.serve(&server, life);
+        if durability == Durability::None {
+            // It promised for its own life only.
+            self.promises.clear();
+        }
         match end {
             End::Stopped => server.shutdown(),
             End::PowerCut => {

@@ -27,10 +27,10 @@ pub(crate) struct LongLeases {
     filter: Box<[AtomicU32]>,
     parts: Box<[Mutex<HashTable<u64>>]>,
     hasher: RandomState,
-    /// Leases whose place a grant under a higher fence took, until the core that granted it writes
-    /// that down. Never more than there were long leases.
-    superseded: Mutex<Vec<(Box<[u8]>, u64)>>,
-    superseded_count: AtomicUsize,
+    /// Leases that were taken away, by force or by a grant under a higher fence, until the core that
+    /// did it writes that down. Never more than there were long leases.
+    taken_away: Mutex<Vec<(Box<[u8]>, u64)>>,
+    taken_away_count: AtomicUsize,
 }
 
 impl LongLeases {
@@ -40,8 +40,8 @@ impl LongLeases {
             filter: (0..FILTER_SLOTS).map(|_| AtomicU32::new(0)).collect(),
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
-            superseded: Mutex::default(),
-            superseded_count: AtomicUsize::new(0),
+            taken_away: Mutex::default(),
+            taken_away_count: AtomicUsize::new(0),
         }
     }
 
@@ -94,24 +94,28 @@ impl LongLeases {
         true
     }
 
-    /// A grant under a higher fence took this lease's place.
-    pub(crate) fn supersede(&self, key: &[u8], fence: u64) {
+    /// This lease was taken away.
+    pub(crate) fn take_away(&self, key: &[u8], fence: u64) {
         if self.remove(key, fence) {
-            self.superseded.lock().push((key.into(), fence));
-            self.superseded_count.fetch_add(1, Ordering::AcqRel);
+            self.taken_away.lock().push((key.into(), fence));
+            self.taken_away_count.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// The leases of this key that were superseded and are not written down as over yet.
+    /// The leases of this key that were taken away and are not written down as over yet; or that
+    /// under one fence only. Each is handed out once.
     #[inline]
-    pub(crate) fn take_superseded(&self, key: &[u8]) -> Vec<u64> {
-        if self.superseded_count.load(Ordering::Acquire) == 0 {
+    pub(crate) fn to_write_down(&self, key: &[u8], only: Option<u64>) -> Vec<u64> {
+        if self.taken_away_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let mut superseded = self.superseded.lock();
-        let of_key = superseded.extract_if(.., |(other, _)| **other == *key);
-        let fences: Vec<u64> = of_key.map(|(_, fence)| fence).collect();
-        self.superseded_count
+        let is_it = |other: &mut (Box<[u8]>, u64)| {
+            *other.0 == *key && only.is_none_or(|fence| fence == other.1)
+        };
+        let mut taken_away = self.taken_away.lock();
+        let fences = taken_away.extract_if(.., is_it).map(|(_, fence)| fence);
+        let fences: Vec<u64> = fences.collect();
+        self.taken_away_count
             .fetch_sub(fences.len(), Ordering::AcqRel);
         fences
     }
@@ -151,17 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn a_superseded_lease_is_handed_out_once_to_the_core_that_writes_it_down() {
+    fn a_lease_that_was_taken_away_is_handed_out_once_to_be_written_down() {
         let long = LongLeases::new();
         long.insert(b"a", 1);
         long.insert(b"b", 1);
         for (key, fence) in [(b"a", 1), (b"b", 1), (b"a", 7)] {
-            long.supersede(key, fence);
+            long.take_away(key, fence);
         }
         assert_eq!(long.count(), 0);
-        assert_eq!(long.take_superseded(b"a"), [1]);
-        assert_eq!(long.take_superseded(b"a"), [0; 0]);
-        assert_eq!(long.take_superseded(b"b"), [1]);
+        assert_eq!(long.to_write_down(b"a", None), [1]);
+        assert_eq!(long.to_write_down(b"a", None), [0; 0]);
+        assert_eq!(long.to_write_down(b"b", Some(2)), [0; 0]);
+        assert_eq!(long.to_write_down(b"b", Some(1)), [1]);
     }
 
     #[test]

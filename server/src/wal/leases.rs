@@ -324,13 +324,27 @@ impl Leases {
             return;
         }
         entry.floor = entry.floor.max(holder.floor());
-        if !self.ahead.is_empty()
-            && let hash_map::Entry::Occupied(ahead) = self.ahead.entry((number, holder.fence))
-        {
-            if ahead.get().is_over {
-                return;
+        let is_known = match entry.held {
+            Held::Nobody => false,
+            Held::One => entry.holder.fence == holder.fence,
+            Held::Crowd => self.crowds[&number].contains_key(&{ holder.fence }),
+        };
+        match self.ahead.entry((number, holder.fence)) {
+            hash_map::Entry::Occupied(ahead) if ahead.get().is_over => return,
+            // The grant itself, at last: what was said of it stands.
+            hash_map::Entry::Occupied(ahead) if holder.count == 1 => holder.hear(&ahead.remove()),
+            // It was counted once more, and stands behind what was said before. The grant itself is
+            // yet to come, and must take nothing back of this.
+            hash_map::Entry::Occupied(mut ahead) => {
+                holder.is_shared |= ahead.get().is_shared;
+                let until_unix_ms = ahead.get().until_unix_ms.unwrap_or(0);
+                holder.until_unix_ms = until_unix_ms.max(holder.until_unix_ms);
+                *ahead.get_mut() = Ahead::of(&holder);
             }
-            holder.hear(&ahead.remove());
+            hash_map::Entry::Vacant(ahead) if holder.count > 1 && !is_known => {
+                ahead.insert(Ahead::of(&holder));
+            }
+            hash_map::Entry::Vacant(_) => {}
         }
         match entry.held {
             Held::Nobody => {
@@ -457,7 +471,7 @@ impl Leases {
     }
 
     /// Something is said of one grant. If it has not been heard of, it is kept for then.
-    fn change(&mut self, key: &[u8], fence: u64, say: impl FnOnce(&mut Ahead)) {
+    fn change(&mut self, key: &[u8], fence: u64, say: impl Fn(&mut Ahead)) {
         let number = self.find_or_insert(key);
         let entry = &mut self.entries[number as usize];
         let holder = match entry.held {
@@ -472,6 +486,9 @@ impl Leases {
             let mut said = Ahead::default();
             say(&mut said);
             holder.hear(&said);
+            if let Some(ahead) = self.ahead.get_mut(&(number, fence)) {
+                say(ahead);
+            }
         } else if fence > self.entries[number as usize].floor {
             say(self.ahead.entry((number, fence)).or_default());
         }
@@ -494,6 +511,18 @@ impl Leases {
             self.hash_builder.hash_one(key_of(entries, keys, number))
         });
         number
+    }
+}
+
+impl Ahead {
+    /// What a hold says of itself that was counted once more before its grant was heard of.
+    fn of(holder: &Holder) -> Ahead {
+        Ahead {
+            is_over: false,
+            is_shared: holder.is_shared,
+            until_unix_ms: Some(holder.until_unix_ms),
+            count: Some(holder.count),
+        }
     }
 }
 

@@ -227,7 +227,7 @@ fn in_the_grace_period_no_answer_says_that_a_key_is_free() {
     let directory = tempfile::tempdir().unwrap();
     let server = on(directory.path(), Durability::Fence);
     let mut holder = Peer::connect(server.local_addr(), "holder");
-    let fence = holder.acquire("k", LONG_MS);
+    let fence = holder.acquire("k", 20_000);
     let session = holder.session.unwrap();
     let left = wreck(directory.path());
     drop(server);

@@ -47,10 +47,10 @@ fn a_key_has_these_bytes() {
 #[test]
 fn a_key_is_found_again() {
     let disk = ForgetfulDisk::new();
-    let first = serve(&disk).unwrap().session_key;
-    let again = serve(&disk).unwrap().session_key;
+    let first = serve(&disk).unwrap().session_key.bytes;
+    let again = serve(&disk).unwrap().session_key.bytes;
     assert!(first == again);
-    assert!(first != serve(&ForgetfulDisk::new()).unwrap().session_key);
+    assert!(first != serve(&ForgetfulDisk::new()).unwrap().session_key.bytes);
 }
 
 /// One flipped bit, or the deletion of the file, made every session strange to its own server, without a word.

@@ -259,10 +259,10 @@ fn reading_a_log_changes_nothing() {
     let disk = ForgetfulDisk::new();
     let trail = &mut Trail::new();
     live(&disk, trail, &mut Dice(5), 20).unwrap().end().unwrap();
-    let operations = disk.operations();
+    let changes = disk.changes();
     for _ in 0..2 {
         let (_, found) = Found::read(Arc::new(disk.clone()), &options(1)).unwrap();
         assert!(found.was_clean);
     }
-    assert_eq!(disk.operations(), operations);
+    assert_eq!(disk.changes(), changes);
 }

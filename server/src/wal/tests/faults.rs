@@ -82,17 +82,25 @@ fn work(wal: &Wal, acknowledged: &mut BTreeSet<u64>) -> Result<(), WalError> {
         wal.wait(wal.append_batch(batch))?;
         acknowledged.extend(fences);
         if number % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1 {
-            let mut snapshot = wal.begin_snapshot(7)?;
-            snapshot.add(&CEILING)?;
-            snapshot.add(&OPENED)?;
-            for &fence in &*acknowledged {
-                snapshot.add(&granted(&fence.to_le_bytes(), fence))?;
+            match snapshot(wal, acknowledged) {
+                // No room for a snapshot: the log goes on without one.
+                Err(error) if error.is_for_want_of_room() && wal.failure().is_none() => {}
+                taken => taken?,
             }
-            snapshot.finish()?;
         }
         wal.restock()?;
     }
     Ok(())
+}
+
+fn snapshot(wal: &Wal, acknowledged: &BTreeSet<u64>) -> Result<(), WalError> {
+    let mut snapshot = wal.begin_snapshot(7)?;
+    snapshot.add(&CEILING)?;
+    snapshot.add(&OPENED)?;
+    for &fence in acknowledged {
+        snapshot.add(&granted(&fence.to_le_bytes(), fence))?;
+    }
+    snapshot.finish()
 }
 
 fn found(disk: &ForgetfulDisk) -> BTreeSet<u64> {
@@ -124,6 +132,6 @@ fn whatever_call_fails_nothing_is_acknowledged_afterwards_and_nothing_acknowledg
                 break;
             }
         }
-        assert!(refused > 60, "{refused} operations");
+        assert!(refused > 20, "{refused} operations, {kind:?}");
     }
 }

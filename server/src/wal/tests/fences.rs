@@ -79,7 +79,6 @@ fn live(disk: &ForgetfulDisk, known: &mut Known) -> Result<(), WalError> {
     // Its start may be on the disk from here on, and is when it has been reported.
     known.is_stopped = false;
     let wal = opened.start(())?;
-    known.stop_begun = None;
     let mut ceilings = [recovered.ceiling_max; SHARDS as usize];
     for turn in 0..TURNS {
         let shard = (turn % u64::from(SHARDS)) as u16;
