@@ -47,12 +47,12 @@ fn fences_rise_whatever_is_killed_even_without_a_log() {
 
 #[test]
 fn what_was_acknowledged_survives_every_kill() {
-    promises_are_kept(Mode::Lease, 16, &[Trouble::Pauses]);
+    promises_are_kept(Mode::Lease, 16, &[Trouble::Pauses, Trouble::Clocks]);
 }
 
 #[test]
 fn holders_claim_what_they_have_after_every_kill() {
-    promises_are_kept(Mode::Fence, 8, &[Trouble::Pauses]);
+    promises_are_kept(Mode::Fence, 8, &[Trouble::Pauses, Trouble::Clocks]);
 }
 
 #[test]
@@ -62,7 +62,12 @@ fn fences_rise_over_every_kill_without_a_grace_period() {
 
 #[test]
 fn pauses_other_modes_and_repairs_change_nothing() {
-    let troubles = [Trouble::Pauses, Trouble::Modes, Trouble::Repairs];
+    let troubles = [
+        Trouble::Pauses,
+        Trouble::Clocks,
+        Trouble::Modes,
+        Trouble::Repairs,
+    ];
     promises_are_kept(Mode::Lease, 12, &troubles);
 }
 

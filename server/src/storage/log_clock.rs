@@ -39,6 +39,7 @@ const TRIES_MAX: u32 = 3;
 
 pub(crate) struct LogClock {
     clock: Clock,
+    wall: fn() -> u64,
     /// What to add to a tick to get the log's time.
     base_ms: u64,
     /// How far the wall clock is ahead, as the log knows it or is about to.
@@ -57,10 +58,23 @@ pub(crate) struct Step<'a> {
 impl LogClock {
     /// Goes on where the log ends.
     pub(crate) fn resume(clock: Clock, recovered: &Recovered) -> LogClock {
+        let Recovered {
+            last_clock_unix_ms,
+            wall_ahead_ms,
+            ..
+        } = *recovered;
+        LogClock::begin(clock, unix_now_ms, last_clock_unix_ms, wall_ahead_ms)
+    }
+
+    fn begin(
+        clock: Clock,
+        wall: fn() -> u64,
+        last_clock_unix_ms: u64,
+        wall_ahead_ms: i64,
+    ) -> LogClock {
         let tick = clock.now();
-        let wall_ms = unix_now_ms();
-        let by_wall_ms = wall_ms.saturating_add_signed(recovered.wall_ahead_ms.saturating_neg());
-        let now_ms = by_wall_ms.max(recovered.last_clock_unix_ms);
+        let by_wall_ms = wall().saturating_add_signed(wall_ahead_ms.saturating_neg());
+        let now_ms = by_wall_ms.max(last_clock_unix_ms);
         if now_ms > by_wall_ms {
             tracing::warn!(
                 "the wall clock was set back by {} or more while no server ran; leases are counted \
@@ -70,6 +84,7 @@ impl LogClock {
         }
         let log_clock = LogClock {
             clock,
+            wall,
             base_ms: now_ms.saturating_sub(tick.as_ms()),
             wall_ahead_ms: AtomicI64::new(0),
             following: Mutex::new(()),
@@ -151,14 +166,14 @@ impl LogClock {
     fn measure(&self) -> i64 {
         let mut before = self.clock.now();
         for _ in 1..TRIES_MAX {
-            let wall_ms = unix_now_ms();
+            let wall_ms = (self.wall)();
             let after = self.clock.now();
             if before.ms_until(after) <= 1 {
                 return self.ahead_ms(wall_ms, before);
             }
             before = after;
         }
-        self.ahead_ms(unix_now_ms(), before)
+        self.ahead_ms((self.wall)(), before)
     }
 
     /// Both clocks cut off what is left of a millisecond; one more makes up for that.
@@ -170,4 +185,96 @@ impl LogClock {
 /// The wall clock. Outside of this file it is for people only.
 pub(crate) fn unix_now_ms() -> u64 {
     crate::wall_clock::now_unix_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// How much later than it was meant to be a test may find the time.
+    const SLACK_MS: u64 = 60_000;
+
+    thread_local! {
+        /// How far this test's wall clock is ahead of the system's.
+        static SHIFT_MS: Cell<i64> = const { Cell::new(0) };
+    }
+
+    fn wall() -> u64 {
+        unix_now_ms().saturating_add_signed(SHIFT_MS.get())
+    }
+
+    /// A server that found nothing.
+    fn new_log() -> LogClock {
+        LogClock::begin(Clock::start(), wall, 0, 0)
+    }
+
+    /// The next server, after what the log says of its clocks.
+    fn next(record: Record<'_>) -> LogClock {
+        let Record::Clock {
+            unix_ms,
+            wall_unix_ms,
+        } = record
+        else {
+            panic!("{record:?} is about no clock");
+        };
+        let ahead_ms = wall_unix_ms.unwrap().wrapping_sub(unix_ms) as i64;
+        LogClock::begin(Clock::start(), wall, unix_ms, ahead_ms)
+    }
+
+    /// Time goes on from the first server to the second: not back, and not by a step of the wall clock.
+    fn assert_goes_on(first: &LogClock, second: &LogClock) {
+        let (before, after) = (first.now_unix_ms(), second.now_unix_ms());
+        // Both cut off what is left of a millisecond.
+        assert!(after <= before + 1, "{after} is ahead of {before}");
+        assert!(before <= after + SLACK_MS, "{after} is far behind {before}");
+    }
+
+    #[test]
+    fn a_new_log_begins_with_the_wall_clock() {
+        let log = new_log();
+        assert!(log.now_unix_ms().abs_diff(wall()) < SLACK_MS);
+        assert_goes_on(&log, &next(log.record()));
+    }
+
+    #[test]
+    fn steps_of_any_size_while_a_server_runs_move_no_lease() {
+        for step_ms in [HOUR_MS, -HOUR_MS, 450, -450, 20] {
+            SHIFT_MS.set(0);
+            let log = new_log();
+            let end = Tick::from_ms(60_000);
+            let end_ms = log.unix_ms(end);
+            SHIFT_MS.set(step_ms);
+            let step = log.step().expect("the step is seen");
+            assert_eq!(log.unix_ms(end), end_ms);
+            assert_goes_on(&log, &next(step.record));
+        }
+    }
+
+    #[test]
+    fn a_step_ahead_is_said_once_and_with_the_next_records() {
+        let log = new_log();
+        SHIFT_MS.set(450);
+        assert!(log.step_ahead().is_some());
+        // Read at another part of a millisecond it may be one more, once.
+        drop(log.step_ahead());
+        assert!(log.step_ahead().is_none());
+        SHIFT_MS.set(0);
+        assert!(log.step_ahead().is_none(), "backwards has time");
+        assert!(log.step().is_some());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_while_no_server_runs_does_not_set_the_log_back() {
+        let log = new_log();
+        let record = log.record();
+        SHIFT_MS.set(-HOUR_MS);
+        let second = next(record);
+        let before = log.now_unix_ms();
+        assert!(second.now_unix_ms() + SLACK_MS >= before);
+        // What the second server writes is as right as if the clock had never been ahead.
+        assert_goes_on(&second, &next(second.record()));
+    }
 }
