@@ -171,24 +171,24 @@ fn running(told: Story, ahead_s: i64) -> Result<Moved, String> {
     clock.set(ahead_s)?;
     let second = take_within(BLOCKED, || take(&server))?;
     server.kill()?;
-    let off_s = clock_s(&data, false)? - unix_s();
+    let off_s = clock_s(&data)? - unix_s();
     end(told, true, off_s, &Taken { grant, at }, second)
 }
 
-/// What the wall clock showed to a server that is gone now, by its log: at its start, or when it last looked while it ran. The two are
-/// told apart since a server that finds its clock set back goes on from the latest time its log knows.
-fn clock_s(data: &Path, is_at_start: bool) -> Result<i64, String> {
+/// What the wall clock showed to a server that is gone now, when its log last said so: at its start, or when the clock was set.
+fn clock_s(data: &Path) -> Result<i64, String> {
     let mut last_ms = 0;
     let damage = server::wal::dump(data, &mut |entry| {
-        if let Entry::Record { record, .. } = entry {
-            match record {
-                Record::Started { unix_ms, .. } if is_at_start => last_ms = *unix_ms,
+        if let Entry::Record {
+            record:
                 Record::Clock {
-                    unix_ms,
-                    wall_unix_ms,
-                } if !is_at_start => last_ms = wall_unix_ms.unwrap_or(*unix_ms),
-                _ => {}
-            }
+                    wall_unix_ms: Some(wall_unix_ms),
+                    ..
+                },
+            ..
+        } = entry
+        {
+            last_ms = *wall_unix_ms;
         }
         Ok(())
     });
@@ -214,7 +214,7 @@ fn down(told: Story, name: &str, ahead_s: i64) -> Result<Moved, String> {
     let shown_s = match (told, &second) {
         // Nothing is on the disk, so the fence itself tells.
         (Story::DownNone, Some(second)) => second.grant.fence as i64 / FENCES_PER_S,
-        _ => clock_s(&data, true)?,
+        _ => clock_s(&data)?,
     };
     let off_s = shown_s - unix_s();
     end(told, true, off_s, &Taken { grant, at }, second)
