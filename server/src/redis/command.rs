@@ -331,6 +331,17 @@ pub(crate) fn unknown(args: &[&[u8]]) -> Refusal {
     ))
 }
 
+/// Whether a command that is put into a transaction has a subcommand that there is, with so many arguments: that is refused
+/// when it is queued, and not only when it is run.
+pub(crate) fn check_subcommand(command: &Command, args: &[&[u8]]) -> Result<(), Refusal> {
+    match args {
+        [_, subcommand, rest @ ..] if command.name == "script" => {
+            scripts::check_subcommand(subcommand, rest.len())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a client hears whose command has too many or too few arguments.
 pub(crate) fn wrong_number(command: &Command) -> Refusal {
     wrong_arity(command.name)

@@ -316,7 +316,8 @@ impl Stage<'_> {
                 return self.execute(transaction, client, seat, out);
             }
             Some(mut transaction) if !is_immediate => {
-                let queued = enqueue(&mut transaction, command, args);
+                let queued = command::check_subcommand(command, args)
+                    .and_then(|()| enqueue(&mut transaction, command, args));
                 transaction.is_broken |= queued.is_err();
                 client.transaction = Some(transaction);
                 queued?;

@@ -30,15 +30,27 @@ fn with_grace(directory: &Path, durability: Durability, grace: bool) -> Server {
     })
 }
 
-/// What a kill would leave at this moment.
+/// What a kill would leave at this moment. A copy is none while files come and go: then it is made again.
 pub(crate) fn wreck(directory: &Path) -> TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    let names = || -> Vec<_> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    for _ in 0..WRECKS_MAX {
+        let copy = tempfile::tempdir().unwrap();
+        let before = names();
+        let is_copied = |name| std::fs::copy(directory.join(name), copy.path().join(name)).is_ok();
+        if before.iter().all(is_copied) && names() == before {
+            return copy;
+        }
     }
-    copy
+    panic!("the files in {} never stay the same", directory.display());
 }
+
+/// How often a copy is tried.
+const WRECKS_MAX: usize = 1_000;
 
 fn claim(key: &str, fence: u64, ttl_ms: u32) -> Reclaim<'_> {
     Reclaim {

@@ -178,7 +178,22 @@ fn unknown_script(call: &Call<'_, '_>, sha: &Sha) -> Refusal {
     ))
 }
 
+pub(super) fn check_subcommand(subcommand: &[u8], arguments: usize) -> Result<(), Refusal> {
+    if is(subcommand, "LOAD") && arguments != 1 {
+        return Err(wrong_arity("script|load"));
+    }
+    if is(subcommand, "EXISTS") && arguments == 0 {
+        return Err(wrong_arity("script|exists"));
+    }
+    let known = ["LOAD", "EXISTS", "FLUSH"];
+    match known.iter().any(|known| is(subcommand, known)) {
+        true => Ok(()),
+        false => Err(unknown_subcommand(subcommand, "SCRIPT")),
+    }
+}
+
 pub(super) fn script(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    check_subcommand(call.args[1], call.args.len() - 2)?;
     let port = call.section.port;
     let subcommand = call.args[1];
     if is(subcommand, "LOAD") {
@@ -190,9 +205,6 @@ pub(super) fn script(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
         port.load(sha, script);
         out.bulk(show_sha(&sha).as_bytes());
     } else if is(subcommand, "EXISTS") {
-        if call.args.len() < 3 {
-            return Err(wrong_arity("script|exists"));
-        }
         out.array(call.args.len() - 2);
         for text in &call.args[2..] {
             let known = parse_sha(text).is_some_and(|sha| port.script(&sha).is_some());
