@@ -10,19 +10,18 @@
 //! | `talk.rs`       | from a command to whoever carries it out; `plan.rs`: keys named before, transactions |
 //! | `command.rs`    | the table of commands; `command/`: what each of them does                           |
 //! | `section.rs`    | one command at its keys: all that asks the engine for locks; `section/`: its terms  |
-//! | `content.rs`    | what is kept for a key; `name.rs`: keys of sixteen databases                        |
+//! | `value.rs`      | the Redis value of a key; `name.rs`: keys of sixteen databases                      |
 //! | `script/`       | scripts, recognised and not interpreted                                             |
 //! | `signals.rs`    | signal lists; `channels.rs`: who listens to what; `glob.rs`: patterns               |
-//! | `far.rs`        | ends beyond those that the engine counts                                            |
+//! | `long_ttl.rs`   | ends beyond those that the engine counts                                            |
 //! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors                 |
 
 mod channels;
 mod client;
 mod command;
-mod content;
-mod far;
 mod glob;
 mod listener;
+mod long_ttl;
 mod name;
 mod plan;
 mod port;
@@ -32,6 +31,7 @@ mod section;
 mod serve;
 mod signals;
 mod talk;
+mod value;
 
 pub(crate) use channels::Message;
 pub(crate) use command::{lease, write_grant, write_message};

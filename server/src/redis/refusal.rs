@@ -1,6 +1,6 @@
 //! Why a command was not carried out, in the words that Redis's clients know: what an error begins with is part of the contract.
 
-use super::content::VALUE_BYTES_MAX;
+use super::value::VALUE_BYTES_MAX;
 use engine::{KEY_BYTES_MAX, Limit};
 use std::borrow::Cow;
 use std::fmt;

@@ -14,11 +14,11 @@ mod terms;
 pub(crate) use keyspace::{Keyspace, Stripes};
 pub(crate) use look::{Entry, Held};
 
-use super::content::Content;
 use super::name::Name;
 use super::port::Port;
 use super::refusal::Refusal;
 use super::signals::Signals;
+use super::value::Value;
 use crate::core::Core;
 use crate::host::{Mail, Waiter};
 use engine::{Acquire, Fence, Grant, Mode, Outcome, Release, Renewal, Seat, Span, Tick};
@@ -85,10 +85,10 @@ impl<'a> Section<'a> {
     pub(crate) fn add(
         &mut self,
         name: &Name<'_>,
-        content: &Content<'_>,
+        value: &Value<'_>,
         expiry: Expiry,
     ) -> Result<Option<Grant>, Refusal> {
-        self.add_as(Mode::Exclusive, name, content, expiry)
+        self.add_as(Mode::Exclusive, name, value, expiry)
     }
 
     /// As `add`, alone or as one of several holders: those take it as well if all who hold it do so together.
@@ -96,18 +96,18 @@ impl<'a> Section<'a> {
         &mut self,
         mode: Mode,
         name: &Name<'_>,
-        content: &Content<'_>,
+        value: &Value<'_>,
         expiry: Expiry,
     ) -> Result<Option<Grant>, Refusal> {
         let now = self.now;
         if self.signals(name)?.exists(name.bytes(), now) {
             return Ok(None);
         }
-        let span = self.begin(content, expiry)?;
+        let span = self.begin(value, expiry)?;
         let mut buffer = Vec::new();
         let request = Acquire {
             mode,
-            ..exclusive(name, span, content.encode(&mut buffer))
+            ..exclusive(name, span, value.encode(&mut buffer))
         };
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
         let grant = self.granted(&request, outcome)?;
@@ -139,14 +139,14 @@ impl<'a> Section<'a> {
     pub(crate) fn put(
         &mut self,
         name: &Name<'_>,
-        content: &Content<'_>,
+        value: &Value<'_>,
         expiry: Expiry,
         from: Option<Fence>,
     ) -> Result<Option<Grant>, Refusal> {
         let now = self.now;
-        let span = self.begin(content, expiry)?;
+        let span = self.begin(value, expiry)?;
         let mut buffer = Vec::new();
-        let request = exclusive(name, span, content.encode(&mut buffer));
+        let request = exclusive(name, span, value.encode(&mut buffer));
         self.signals(name)?.remove(name.bytes(), now);
         for _ in 0..FRESH_TRIES {
             let engine = &self.core.shared.engine;
@@ -168,13 +168,13 @@ impl<'a> Section<'a> {
     pub(crate) fn overwrite(
         &mut self,
         name: &Name<'_>,
-        content: &Content<'_>,
+        value: &Value<'_>,
         expiry: Expiry,
     ) -> Result<(), Refusal> {
         if self.is_locked(name)? {
             self.force()?;
         }
-        self.put(name, content, expiry, None).map(|_| ())
+        self.put(name, value, expiry, None).map(|_| ())
     }
 
     /// Holds a lock once more that is held, under the same fence, and sets when it ends.
@@ -184,8 +184,8 @@ impl<'a> Section<'a> {
         held: &Held,
         expiry: Expiry,
     ) -> Result<bool, Refusal> {
-        let content = Content::Hash(&held.value);
-        let span = self.begin(&content, expiry)?;
+        let value = Value::Hash(&held.value);
+        let span = self.begin(&value, expiry)?;
         let request = Acquire {
             reentrant: true,
             ..exclusive(name, span, &[])
@@ -254,9 +254,9 @@ impl<'a> Section<'a> {
                     Expiry::Never => Tick::NEVER,
                     Expiry::Ms(ms) => now.plus_ms(ms),
                 };
-                let far_end = self.far_end(expiry);
+                let long_ttl_end = self.long_ttl_end(expiry);
                 let signals = self.signals(name)?;
-                Ok(signals.expire(name.bytes(), until, far_end, now))
+                Ok(signals.expire(name.bytes(), until, long_ttl_end, now))
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! One such table stands in each stripe of the keyspace, behind the stripe's mutex.
 
-use super::far::FarEnds;
+use super::long_ttl::LongTtls;
 use super::refusal::Refusal;
 use crate::host::ConnectionId;
 use engine::Tick;
@@ -31,14 +31,14 @@ pub(crate) struct Signals {
     changes: u64,
     sweep_at: usize,
     /// When the locks of this stripe end, where the engine does not know.
-    pub(crate) far_ends: FarEnds,
+    pub(crate) long_ttls: LongTtls,
 }
 
 struct List {
     elements: VecDeque<Box<[u8]>>,
     until: Tick,
     /// When it ends if that is further ahead than ticks are counted.
-    far_end_unix_ms: Option<u64>,
+    long_ttl_end_unix_ms: Option<u64>,
     /// Of the latest change.
     change: u64,
     /// Whether it is a set, whose elements are in no order and there once.
@@ -69,8 +69,9 @@ impl Signals {
     }
 
     /// When a list ends, if that is further ahead than [`Self::until`] can say.
-    pub(crate) fn far_end(&self, name: &[u8], now: Tick) -> Option<u64> {
-        self.list(name, now).and_then(|list| list.far_end_unix_ms)
+    pub(crate) fn long_ttl_end(&self, name: &[u8], now: Tick) -> Option<u64> {
+        self.list(name, now)
+            .and_then(|list| list.long_ttl_end_unix_ms)
     }
 
     /// A number that differs after every change of this list, and is zero for one that is not there.
@@ -104,7 +105,7 @@ impl Signals {
             let list = List {
                 elements: VecDeque::new(),
                 until: Tick::NEVER,
-                far_end_unix_ms: None,
+                long_ttl_end_unix_ms: None,
                 change: 0,
                 is_set: false,
             };
@@ -191,7 +192,7 @@ impl Signals {
         &mut self,
         name: &[u8],
         until: Tick,
-        far_end_unix_ms: Option<u64>,
+        long_ttl_end_unix_ms: Option<u64>,
         now: Tick,
     ) -> bool {
         if !self.exists(name, now) {
@@ -200,7 +201,7 @@ impl Signals {
         self.changes += 1;
         if let Some(list) = self.lists.get_mut(name) {
             list.until = until;
-            list.far_end_unix_ms = far_end_unix_ms;
+            list.long_ttl_end_unix_ms = long_ttl_end_unix_ms;
             list.change = self.changes;
         }
         true

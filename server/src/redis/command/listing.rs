@@ -177,8 +177,8 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     let ours = Some(call.section.port.session.id);
     let kind_of = |state: &KeyState| -> Option<&'static str> {
         let holder = state.holders.first()?;
-        let entry = crate::redis::content::Content::decode(&holder.note);
-        let is_hash = holder.owner == ours && entry.value().is_none();
+        let entry = crate::redis::value::Value::decode(&holder.note);
+        let is_hash = holder.owner == ours && entry.token().is_none();
         Some(if is_hash { "hash" } else { "string" })
     };
     let mut keys: Vec<Box<[u8]>> = Vec::new();

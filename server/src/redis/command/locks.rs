@@ -3,9 +3,9 @@
 use super::{Call, integer, is};
 use crate::host::Waiter;
 use crate::redis::client::Blocked;
-use crate::redis::content::{Content, VALUE_BYTES_MAX};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Section};
+use crate::redis::value::{VALUE_BYTES_MAX, Value};
 use engine::{Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Span, Tick, WAIT_MS_MAX};
 use protocol::Lease;
 use protocol::resp::Writer;
@@ -50,10 +50,10 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    fn content(&self) -> Content<'a> {
+    fn value(&self) -> Value<'a> {
         match self.meta {
-            None => Content::Text(self.owner),
-            Some(meta) => Content::Described {
+            None => Value::Text(self.owner),
+            Some(meta) => Value::Described {
                 owner: self.owner,
                 meta,
             },
@@ -75,7 +75,7 @@ pub(super) fn acquire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     let name = call.name();
     let grant = call
         .section
-        .add_as(request.mode, name, &request.content(), request.expiry)?;
+        .add_as(request.mode, name, &request.value(), request.expiry)?;
     match grant {
         Some(grant) => write_grant(&grant, call.section.now, out),
         None if request.wait_ms > 0 && call.may_block => return wait(call, &request, out),
@@ -92,12 +92,12 @@ fn wait(
 ) -> Result<(), Refusal> {
     let name = call.name();
     let now = call.section.now;
-    let content = request.content();
-    if content.bytes() > VALUE_BYTES_MAX {
-        return Err(Refusal::ValueLength(content.bytes()));
+    let value = request.value();
+    if value.bytes() > VALUE_BYTES_MAX {
+        return Err(Refusal::ValueLength(value.bytes()));
     }
     let mut buffer = Vec::new();
-    let note = content.encode(&mut buffer);
+    let note = value.encode(&mut buffer);
     let span = call.section.span(request.expiry)?;
     let acquire = Acquire {
         key: name.key(),
@@ -171,7 +171,7 @@ fn hold_of(
     let holders = state.map_or(&[][..], |state| &state.holders);
     let is_asked_for = |holder: &&Holder| {
         holder.owner == Some(section.port.session.id)
-            && Content::decode(&holder.note).value() == Some(owner)
+            && Value::decode(&holder.note).token() == Some(owner)
             && fence.is_none_or(|fence| fence == fence_number(holder.fence))
     };
     holders.iter().find(is_asked_for).map(|holder| holder.fence)
@@ -252,13 +252,13 @@ pub(super) fn write_state(section: &Section<'_>, state: &KeyState, out: &mut Wri
 
 fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
     let mut meta: &[u8] = &[];
-    let owner = match Content::decode(&holder.note) {
+    let owner = match Value::decode(&holder.note) {
         _ if holder.owner != Some(section.port.session.id) => {
             meta = &holder.note;
             section.foreign_value(holder)
         }
-        Content::Text(owner) | Content::Hash(owner) => owner.into(),
-        Content::Described { owner, meta: said } => {
+        Value::Text(owner) | Value::Hash(owner) => owner.into(),
+        Value::Described { owner, meta: said } => {
             meta = said;
             owner.into()
         }

@@ -2,9 +2,9 @@
 
 use super::expiry::{Unit, expiry_of};
 use super::{Call, is};
-use crate::redis::content::Content;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held};
+use crate::redis::value::Value;
 use protocol::resp::Writer;
 
 /// When to set at all.
@@ -95,7 +95,7 @@ impl<'a> Options<'a> {
 pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let options = Options::parse(&call.args[3..])?;
     let name = call.name();
-    let content = Content::Text(call.args[2]);
+    let value = Value::Text(call.args[2]);
     let expiry = match options.time {
         Time::Forever => Expiry::Never,
         // Known once it is known what is there.
@@ -104,7 +104,7 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     };
     // What nearly everybody sends.
     if options.condition == Condition::IfAbsent && !options.wants_old {
-        match call.section.add(name, &content, expiry)? {
+        match call.section.add(name, &value, expiry)? {
             Some(_) => {
                 end_if_past(call, expiry)?;
                 out.simple("OK");
@@ -125,13 +125,13 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     };
     let is_set = match (options.condition, entry) {
         (Condition::Always, _) => {
-            call.section.overwrite(name, &content, expiry)?;
+            call.section.overwrite(name, &value, expiry)?;
             true
         }
-        (Condition::IfAbsent, _) => call.section.add(name, &content, expiry)?.is_some(),
+        (Condition::IfAbsent, _) => call.section.add(name, &value, expiry)?.is_some(),
         (Condition::IfPresent, Entry::Absent) => false,
         (Condition::IfPresent, _) => {
-            call.section.overwrite(name, &content, expiry)?;
+            call.section.overwrite(name, &value, expiry)?;
             true
         }
         (
@@ -141,12 +141,12 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
             return Err(Refusal::WrongType);
         }
         (Condition::IfEqual(expected), Entry::Text(held)) if *held.value == *expected => {
-            set_own(call, &held, &content, expiry)?
+            set_own(call, &held, &value, expiry)?
         }
         (Condition::IfEqual(_), _) => false,
         (Condition::IfDifferent(other), Entry::Text(held)) if *held.value == *other => false,
         (Condition::IfDifferent(_), _) => {
-            call.section.overwrite(name, &content, expiry)?;
+            call.section.overwrite(name, &value, expiry)?;
             true
         }
     };
@@ -168,14 +168,14 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
 fn set_own(
     call: &mut Call<'_, '_>,
     held: &Held,
-    content: &Content<'_>,
+    value: &Value<'_>,
     expiry: Expiry,
 ) -> Result<bool, Refusal> {
     let name = call.name();
-    if content.value() == Some(&*held.value) {
+    if value.token() == Some(&*held.value) {
         return call.section.renew(name, held, expiry);
     }
-    let grant = call.section.put(name, content, expiry, Some(held.fence))?;
+    let grant = call.section.put(name, value, expiry, Some(held.fence))?;
     Ok(grant.is_some())
 }
 

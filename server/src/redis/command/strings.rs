@@ -2,15 +2,15 @@
 
 use super::expiry::{Unit, expiry_of};
 use super::{Call, is};
-use crate::redis::content::Content;
 use crate::redis::refusal::Refusal;
 use crate::redis::script;
 use crate::redis::section::{Entry, Expiry};
+use crate::redis::value::Value;
 use protocol::resp::Writer;
 
 pub(super) fn setnx(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
-    let content = Content::Text(call.args[2]);
-    let added = call.section.add(call.name(), &content, Expiry::Never)?;
+    let value = Value::Text(call.args[2]);
+    let added = call.section.add(call.name(), &value, Expiry::Never)?;
     out.integer(i64::from(added.is_some()));
     Ok(())
 }
@@ -30,8 +30,8 @@ fn set_for(
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
     let expiry = expiry_of(call.args[2], unit, command)?;
-    let content = Content::Text(call.args[3]);
-    call.section.overwrite(call.name(), &content, expiry)?;
+    let value = Value::Text(call.args[3]);
+    call.section.overwrite(call.name(), &value, expiry)?;
     out.simple("OK");
     Ok(())
 }

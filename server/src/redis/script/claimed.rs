@@ -3,10 +3,10 @@
 use super::call::{ScriptCall, set_end, write_bool};
 use super::owned::{ERROR, set_again};
 use super::prefix::Prefix;
-use crate::redis::content::Content;
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held, Section};
+use crate::redis::value::Value;
 use protocol::resp::Writer;
 
 /// How a key is taken, and how it is answered. `KEYS[1]` is the lock, `ARGV[1]` the token and `ARGV[2]` a time in
@@ -72,8 +72,8 @@ fn add(
     call: &ScriptCall<'_>,
     expiry: impl FnOnce() -> Result<Expiry, Refusal>,
 ) -> Result<bool, Refusal> {
-    let (name, content) = (call.key(1)?, Content::Text(call.arg(1)?));
-    let grant = section.add(name, &content, expiry()?)?;
+    let (name, value) = (call.key(1)?, Value::Text(call.arg(1)?));
+    let grant = section.add(name, &value, expiry()?)?;
     Ok(grant.is_some())
 }
 
@@ -153,6 +153,6 @@ pub(super) fn set_value(
     if *held.value == *value {
         return section.renew(name, held, expiry);
     }
-    let grant = section.put(name, &Content::Text(value), expiry, Some(held.fence))?;
+    let grant = section.put(name, &Value::Text(value), expiry, Some(held.fence))?;
     Ok(grant.is_some())
 }

@@ -9,10 +9,10 @@
 
 use super::call::{ScriptCall, set_end, write_number};
 use crate::redis::channels;
-use crate::redis::content::Content;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held, Section};
+use crate::redis::value::Value;
 use engine::Fence;
 use protocol::resp::Writer;
 
@@ -139,7 +139,7 @@ fn hold(
     ms: i64,
 ) -> Result<Option<Fence>, Refusal> {
     let expiry = Expiry::Ms(ms.max(1) as u64);
-    let grant = section.add(name, &Content::Hash(field), expiry)?;
+    let grant = section.add(name, &Value::Hash(field), expiry)?;
     if let (Some(grant), ..=0) = (grant, ms) {
         // Taken, and over.
         section.give_back(name, grant.fence);
@@ -209,7 +209,7 @@ fn unlock(
     if let Some((latch, expiry)) = latch {
         // Where there is no room for it, the lock is given back all the same: the latch serves those who ask twice.
         let answer: &[u8] = if is_last { b"1" } else { b"0" };
-        let _ = section.add(latch, &Content::Text(answer), expiry);
+        let _ = section.add(latch, &Value::Text(answer), expiry);
     }
     out.integer(i64::from(is_last));
     Ok(())
@@ -301,7 +301,7 @@ pub(crate) fn fenced_token(section: &Section<'_>, name: &Name<'_>) -> Option<u64
             .engine
             .query(lock.key(), section.now)?;
         let holder = state.holders.first()?;
-        let is_hash = matches!(Content::decode(&holder.note), Content::Hash(_));
+        let is_hash = matches!(Value::decode(&holder.note), Value::Hash(_));
         let is_ours = holder.owner == Some(section.port.session.id);
         (is_ours && is_hash).then_some(holder.fence.get())
     };

@@ -4,10 +4,10 @@
 use super::call::{ScriptCall, lua_number, set_end};
 use super::claimed::set_value;
 use super::prefix::Prefix;
-use crate::redis::content::Content;
 use crate::redis::name::{DATABASES, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Section};
+use crate::redis::value::Value;
 use engine::Grant;
 use hashbrown::HashSet;
 use protocol::resp::Writer;
@@ -156,7 +156,7 @@ fn add_all(
 ) -> Result<bool, Refusal> {
     let mut granted = Vec::with_capacity(call.keys.len());
     for name in distinct(call) {
-        match section.add(name, &Content::Text(value), expiry) {
+        match section.add(name, &Value::Text(value), expiry) {
             Ok(Some(grant)) => granted.push((name, grant)),
             Ok(None) => {
                 undo(section, &granted);
@@ -258,12 +258,10 @@ fn set_all(
         let done = match section.look(name) {
             Err(refusal) => Err(refusal),
             Ok(Entry::Text(held)) => set_value(section, name, &held, value, expiry),
-            Ok(_) => section
-                .add(name, &Content::Text(value), expiry)
-                .map(|grant| {
-                    granted.extend(grant.map(|grant| (name, grant)));
-                    grant.is_some()
-                }),
+            Ok(_) => section.add(name, &Value::Text(value), expiry).map(|grant| {
+                granted.extend(grant.map(|grant| (name, grant)));
+                grant.is_some()
+            }),
         };
         if done != Ok(true) {
             undo(section, &granted);

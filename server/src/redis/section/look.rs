@@ -1,9 +1,9 @@
 //! What there is at a key, as Redis would say it. Changes nothing.
 
 use super::Section;
-use crate::redis::content::Content;
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
+use crate::redis::value::Value;
 use crate::storage::unix_now_ms;
 use engine::{Fence, Holder, KeyState, Tick};
 
@@ -47,16 +47,16 @@ impl Section<'_> {
                 Entry::Foreign(Box::new(holder))
             }
             Some(holder) => {
-                let content = Content::decode(&holder.note);
+                let value = Value::decode(&holder.note);
                 let held = |value: &[u8]| Held {
                     value: value.into(),
                     fence: holder.fence,
                     until: holder.until,
                     count: holder.count,
                 };
-                match content {
-                    Content::Hash(field) => Entry::Hash(held(field)),
-                    Content::Text(value) | Content::Described { owner: value, .. } => {
+                match value {
+                    Value::Hash(field) => Entry::Hash(held(field)),
+                    Value::Text(value) | Value::Described { owner: value, .. } => {
                         Entry::Text(held(value))
                     }
                 }
@@ -155,22 +155,22 @@ impl Section<'_> {
     /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
     pub(crate) fn pttl(&mut self, name: &Name<'_>) -> Result<i64, Refusal> {
         let now = self.now;
-        let (until, far_end) = match self.look(name)? {
+        let (until, long_ttl_end) = match self.look(name)? {
             Entry::Absent => return Ok(-2),
             Entry::Text(held) | Entry::Hash(held) => {
-                let far_ends = &self.signals(name)?.far_ends;
-                (held.until, far_ends.get(name.bytes(), held.fence))
+                let long_ttls = &self.signals(name)?.long_ttls;
+                (held.until, long_ttls.get(name.bytes(), held.fence))
             }
             Entry::Foreign(holder) => (holder.until, None),
             Entry::List | Entry::Set => {
                 let signals = self.signals(name)?;
                 match signals.until(name.bytes(), now) {
-                    Some(until) => (until, signals.far_end(name.bytes(), now)),
+                    Some(until) => (until, signals.long_ttl_end(name.bytes(), now)),
                     None => return Ok(-2),
                 }
             }
         };
-        let left_ms = match (until, far_end) {
+        let left_ms = match (until, long_ttl_end) {
             (_, Some(unix_ms)) => unix_ms.saturating_sub(unix_now_ms()),
             (Tick::NEVER, None) => return Ok(-1),
             (until, None) => now.ms_until(until),

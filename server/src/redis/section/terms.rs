@@ -1,9 +1,9 @@
 //! For how long a key is held, and whether it may be at all.
 
 use super::{Expiry, Section};
-use crate::redis::content::{Content, VALUE_BYTES_MAX};
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
+use crate::redis::value::{VALUE_BYTES_MAX, Value};
 use crate::storage::unix_now_ms;
 use engine::{Fence, Key, Span, TTL_MS_MAX};
 
@@ -18,13 +18,13 @@ impl Section<'_> {
     }
 
     /// What every grant begins with: is it possible at all, and for how long is it.
-    pub(super) fn begin(&self, content: &Content<'_>, expiry: Expiry) -> Result<Span, Refusal> {
+    pub(super) fn begin(&self, value: &Value<'_>, expiry: Expiry) -> Result<Span, Refusal> {
         self.core.metrics().acquire_attempts.bump();
         if self.core.is_stopping.get() {
             return Err(Refusal::Stopping);
         }
-        if content.bytes() > VALUE_BYTES_MAX {
-            return Err(Refusal::ValueLength(content.bytes()));
+        if value.bytes() > VALUE_BYTES_MAX {
+            return Err(Refusal::ValueLength(value.bytes()));
         }
         self.span(expiry)
     }
@@ -38,7 +38,7 @@ impl Section<'_> {
     }
 
     /// When what is set now ends, if that is further ahead than the engine counts.
-    pub(super) fn far_end(&self, expiry: Expiry) -> Option<u64> {
+    pub(super) fn long_ttl_end(&self, expiry: Expiry) -> Option<u64> {
         match expiry {
             Expiry::Ms(ms) if ms > TTL_MS_MAX && self.cap_ms() == TTL_MS_MAX => {
                 Some(unix_now_ms().saturating_add(ms))
@@ -55,18 +55,18 @@ impl Section<'_> {
         expiry: Expiry,
     ) -> Result<(), Refusal> {
         let Some(fence) = fence else { return Ok(()) };
-        let far_end = self.far_end(expiry);
+        let long_ttl_end = self.long_ttl_end(expiry);
         let (engine, now) = (&self.core.shared.engine, self.now);
-        let far_ends = &mut self.signals(name)?.far_ends;
-        match far_end {
-            None => far_ends.forget(name.bytes()),
+        let long_ttls = &mut self.signals(name)?.long_ttls;
+        match long_ttl_end {
+            None => long_ttls.forget(name.bytes()),
             Some(unix_ms) => {
-                if far_ends.is_sweep_due() {
-                    far_ends.sweep(|name, fence| {
+                if long_ttls.is_sweep_due() {
+                    long_ttls.sweep(|name, fence| {
                         Key::new(name).is_ok_and(|key| engine.holder(key, fence, now).is_some())
                     });
                 }
-                far_ends.set(name.bytes(), fence, unix_ms);
+                long_ttls.set(name.bytes(), fence, unix_ms);
             }
         }
         Ok(())

@@ -10,22 +10,22 @@ use hashbrown::HashMap;
 const SWEEP_FROM: usize = 64;
 
 /// How many one stripe may have. Beyond, clients are told the end that the engine knows.
-const FAR_MAX: usize = 65_536;
+const LONG_TTLS_MAX: usize = 65_536;
 
 /// When some of the locks of a stripe end.
 #[derive(Default)]
-pub(crate) struct FarEnds {
-    ends: HashMap<Box<[u8]>, FarEnd>,
+pub(crate) struct LongTtls {
+    ends: HashMap<Box<[u8]>, LongTtl>,
     sweep_at: usize,
 }
 
-struct FarEnd {
+struct LongTtl {
     /// Under which the lock is held that it belongs to.
     fence: Fence,
     unix_ms: u64,
 }
 
-impl FarEnds {
+impl LongTtls {
     /// When the lock ends that is held under this fence, if that is further ahead than the engine knows.
     pub(crate) fn get(&self, name: &[u8], fence: Fence) -> Option<u64> {
         if self.ends.is_empty() {
@@ -47,8 +47,8 @@ impl FarEnds {
     }
 
     pub(crate) fn set(&mut self, name: &[u8], fence: Fence, unix_ms: u64) {
-        if self.ends.len() < FAR_MAX {
-            self.ends.insert(name.into(), FarEnd { fence, unix_ms });
+        if self.ends.len() < LONG_TTLS_MAX {
+            self.ends.insert(name.into(), LongTtl { fence, unix_ms });
         }
     }
 
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_end_belongs_to_one_hold_of_a_lock() {
-        let mut ends = FarEnds::default();
+        let mut ends = LongTtls::default();
         ends.set(b"k", fence(7), 1_000);
         assert_eq!(ends.get(b"k", fence(7)), Some(1_000));
         assert_eq!(ends.get(b"k", fence(8)), None);
@@ -80,11 +80,11 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_swept_away_and_the_rest_is_bounded() {
-        let mut ends = FarEnds::default();
-        for number in 1..=FAR_MAX as u64 + 1 {
+        let mut ends = LongTtls::default();
+        for number in 1..=LONG_TTLS_MAX as u64 + 1 {
             ends.set(&number.to_le_bytes(), fence(number), number);
         }
-        assert_eq!(ends.ends.len(), FAR_MAX);
+        assert_eq!(ends.ends.len(), LONG_TTLS_MAX);
         assert!(ends.is_sweep_due());
         ends.sweep(|_, held| held == fence(3));
         assert_eq!(ends.ends.len(), 1);

@@ -23,7 +23,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = NOTE_BYTES_MAX - 4;
 
 /// What is kept for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content<'a> {
+pub(crate) enum Value<'a> {
     /// A string, as `SET` makes it.
     Text(&'a [u8]),
     /// A hash of one field, whose number is how often the lock is held.
@@ -37,12 +37,12 @@ pub(crate) enum Content<'a> {
     },
 }
 
-impl<'a> Content<'a> {
+impl<'a> Value<'a> {
     /// How many bytes of a client's it is.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Content::Text(bytes) | Content::Hash(bytes) => bytes.len(),
-            Content::Described { owner, meta } => owner.len() + meta.len(),
+            Value::Text(bytes) | Value::Hash(bytes) => bytes.len(),
+            Value::Described { owner, meta } => owner.len() + meta.len(),
         }
     }
 
@@ -56,18 +56,18 @@ impl<'a> Content<'a> {
             "checked by whoever took it from the wire"
         );
         match *self {
-            Content::Text(bytes) if bytes.first().is_some_and(|first| *first != ESCAPE) => {
+            Value::Text(bytes) if bytes.first().is_some_and(|first| *first != ESCAPE) => {
                 return bytes;
             }
-            Content::Text(bytes) => {
+            Value::Text(bytes) => {
                 buffer.extend([ESCAPE, STRING]);
                 buffer.extend(bytes);
             }
-            Content::Hash(field) => {
+            Value::Hash(field) => {
                 buffer.extend([ESCAPE, HASH]);
                 buffer.extend(field);
             }
-            Content::Described { owner, meta } => {
+            Value::Described { owner, meta } => {
                 buffer.extend([ESCAPE, OWNER_AND_META]);
                 buffer.extend((owner.len() as u16).to_le_bytes());
                 buffer.extend(owner);
@@ -78,26 +78,26 @@ impl<'a> Content<'a> {
     }
 
     /// Reads a note back. One that nobody here wrote is a string.
-    pub(crate) fn decode(note: &'a [u8]) -> Content<'a> {
+    pub(crate) fn decode(note: &'a [u8]) -> Value<'a> {
         match note {
-            [ESCAPE, STRING, bytes @ ..] => Content::Text(bytes),
-            [ESCAPE, HASH, field @ ..] => Content::Hash(field),
+            [ESCAPE, STRING, bytes @ ..] => Value::Text(bytes),
+            [ESCAPE, HASH, field @ ..] => Value::Hash(field),
             [ESCAPE, OWNER_AND_META, low, high, rest @ ..] => {
                 let length = usize::from(u16::from_le_bytes([*low, *high]));
                 match rest.split_at_checked(length) {
-                    Some((owner, meta)) => Content::Described { owner, meta },
-                    None => Content::Text(note),
+                    Some((owner, meta)) => Value::Described { owner, meta },
+                    None => Value::Text(note),
                 }
             }
-            _ => Content::Text(note),
+            _ => Value::Text(note),
         }
     }
 
     /// The owner token, where there is one that a string command may see.
-    pub(crate) fn value(&self) -> Option<&'a [u8]> {
+    pub(crate) fn token(&self) -> Option<&'a [u8]> {
         match *self {
-            Content::Text(bytes) | Content::Described { owner: bytes, .. } => Some(bytes),
-            Content::Hash(_) => None,
+            Value::Text(bytes) | Value::Described { owner: bytes, .. } => Some(bytes),
+            Value::Hash(_) => None,
         }
     }
 }
@@ -108,43 +108,43 @@ mod tests {
 
     #[test]
     fn every_content_is_read_back_as_it_was_written_and_is_never_an_empty_note() {
-        let contents = [
-            Content::Text(b""),
-            Content::Text(b"token"),
-            Content::Text(b"\0"),
-            Content::Text(b"\0s"),
-            Content::Text(b"\0h1"),
-            Content::Text(b"\0m\xff\xff"),
-            Content::Hash(b""),
-            Content::Hash(b"uuid:1"),
-            Content::Described {
+        let values = [
+            Value::Text(b""),
+            Value::Text(b"token"),
+            Value::Text(b"\0"),
+            Value::Text(b"\0s"),
+            Value::Text(b"\0h1"),
+            Value::Text(b"\0m\xff\xff"),
+            Value::Hash(b""),
+            Value::Hash(b"uuid:1"),
+            Value::Described {
                 owner: b"",
                 meta: b"",
             },
-            Content::Described {
+            Value::Described {
                 owner: b"me",
                 meta: b"\0x",
             },
         ];
-        for content in contents {
+        for value in values {
             let mut buffer = Vec::new();
-            let note = content.encode(&mut buffer);
-            assert!(!note.is_empty(), "{content:?}");
-            assert_eq!(Content::decode(note), content);
+            let note = value.encode(&mut buffer);
+            assert!(!note.is_empty(), "{value:?}");
+            assert_eq!(Value::decode(note), value);
         }
     }
 
     #[test]
     fn a_usual_value_is_kept_as_it_is() {
         let mut buffer = Vec::new();
-        assert_eq!(Content::Text(b"a1b2").encode(&mut buffer), b"a1b2");
+        assert_eq!(Value::Text(b"a1b2").encode(&mut buffer), b"a1b2");
         assert!(buffer.is_empty());
     }
 
     #[test]
     fn notes_of_others_are_strings() {
         for note in [&b""[..], b"{\"job\":1}", b"\0", b"\0m\x09\0short"] {
-            assert_eq!(Content::decode(note), Content::Text(note));
+            assert_eq!(Value::decode(note), Value::Text(note));
         }
     }
 }
