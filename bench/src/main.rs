@@ -36,7 +36,7 @@ enum Command {
     Serve { name: String, directory: PathBuf },
     /// Takes a lock, pauses, and writes to a resource: what the experiments stop, kill and wake up again.
     #[command(hide = true)]
-    Worker(experiments::worker::Arguments),
+    Worker(experiments::processes::worker::Arguments),
     /// Becomes another program, one that does not outlive the bench.
     #[command(hide = true)]
     Guard {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
                 experiments::run(name, &arguments.experiments, &arguments.load, ttl)
             }
         },
-        Some(Command::Worker(arguments)) => experiments::worker::run(&arguments),
+        Some(Command::Worker(arguments)) => experiments::processes::worker::run(&arguments),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
         Some(Command::Restart(arguments)) => restart::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),

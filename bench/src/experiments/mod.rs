@@ -4,39 +4,17 @@
 //! A claim is computed from what was observed; one that did not hold makes the run fail, so that nobody can quote a table
 //! that shows something else.
 //!
-//! | file            | what                                                                                     |
-//! |-----------------|------------------------------------------------------------------------------------------|
-//! | `worker.rs`     | a process that locks, pauses and writes; `crew.rs`: starts, stops and listens to it      |
-//! | `locks/`        | the locks it takes, one file per backend; `wire.rs`: Fencepost without its client        |
-//! | `store.rs`      | the resource that is written to; `http.rs`: how it and etcd are spoken to                |
-//! | `daemon.rs`     | servers that are killed and started again; `clock.rs`: clocks of theirs that are moved   |
-//! | `cluster.rs`    | Redlock: five Redis servers and a majority; `skew.rs`: what becomes of it by the clock   |
-//! | `reclaim.rs`    | memory of leases that have ended, over time; `etcd_leases.rs`: those of etcd             |
-//! | `report.rs`     | tables, claims, JSON; `plot.rs`: something over time                                     |
-//! | all others      | one experiment each; `measured.rs`: those that are a workload of the bench               |
+//! | folder       | what                                                                        |
+//! |--------------|-----------------------------------------------------------------------------|
+//! | `stories/`   | one experiment each                                                         |
+//! | `locks/`     | the locks they take, one file per backend; Redlock; Fencepost by its frames |
+//! | `processes/` | workers, servers that are killed, moved clocks, the resource                |
+//! | `report/`    | tables, claims, JSON, plots                                                 |
 
-mod clock;
-mod cluster;
-mod crew;
-mod daemon;
-mod etcd_leases;
-mod expiry;
-mod http;
-mod liveness;
 mod locks;
-mod measured;
-mod pause;
-mod plot;
-mod reclaim;
-mod redlock;
-mod renew;
+pub(crate) mod processes;
 mod report;
-mod restart;
-mod skew;
-mod store;
-mod toctou;
-mod wire;
-pub(crate) mod worker;
+mod stories;
 
 use crate::load::Options;
 use crate::load::peers::{Peer, PeerName};
@@ -48,6 +26,7 @@ use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use stories::{expiry, liveness, measured, pause, redlock, renew, restart, toctou};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {

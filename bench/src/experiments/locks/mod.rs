@@ -1,9 +1,11 @@
 //! The locks that the experiments take: one at a time, each call waiting for its answer, as a plain program would use them. Every
 //! backend is used as well as it can be: each gives a fence, and each release is a compare-and-delete.
 
+pub(crate) mod cluster;
 pub(crate) mod etcd;
 mod fencepost;
 pub(crate) mod redis;
+pub(crate) mod wire;
 
 use crate::load::peers::PeerName;
 use clap::ValueEnum;

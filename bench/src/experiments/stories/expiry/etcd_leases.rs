@@ -3,9 +3,9 @@
 //! A lease of etcd is a session: some thousands are many. They are granted one by one through its gateway, each for as many
 //! whole seconds as are left until the moment at which all are to end. Nobody keeps them alive.
 
-use super::daemon::Daemon;
-use super::locks::etcd::Keys;
-use super::reclaim::{Sample, Series};
+use super::memory::{Sample, Series};
+use crate::experiments::locks::etcd::Keys;
+use crate::experiments::processes::daemon::Daemon;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 

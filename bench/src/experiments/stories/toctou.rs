@@ -4,12 +4,12 @@
 //! lease still runs, two hold it. The moment between look and release is forced here: it is a matter of luck in real life, and
 //! of time.
 
-use super::Context;
-use super::locks::etcd::Etcd;
-use super::locks::redis::Redis;
-use super::locks::{Backend, Lock, Wish};
-use super::report::{Report, yes};
-use super::wire::{Tried, Wire};
+use crate::experiments::Context;
+use crate::experiments::locks::etcd::Etcd;
+use crate::experiments::locks::redis::Redis;
+use crate::experiments::locks::wire::{Tried, Wire};
+use crate::experiments::locks::{Backend, Lock, Wish};
+use crate::experiments::report::{Report, yes};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

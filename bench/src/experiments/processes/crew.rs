@@ -1,7 +1,7 @@
 //! Workers as child processes: started, listened to, stopped, woken up, killed. By their own ids, never by name.
 
-use super::locks::Backend;
 use super::worker::{Event, Switch, What};
+use crate::experiments::locks::Backend;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

@@ -8,11 +8,11 @@
 //! Then the stories in which Fencepost does depend on its clock, or might: moved while the server is down. With `none`
 //! there is nothing else to begin fences from; with `lease`, time that has passed cannot be told from a clock set forward.
 
-use super::clock::FakeClock;
-use super::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
-use super::daemon::Daemon;
 use super::redlock::{Seen, write_both};
-use super::report::{Report, yes};
+use crate::experiments::locks::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
+use crate::experiments::processes::clock::FakeClock;
+use crate::experiments::processes::daemon::Daemon;
+use crate::experiments::report::{Report, yes};
 use serde::Serialize;
 use server::wal::{Entry, Record};
 use std::path::Path;

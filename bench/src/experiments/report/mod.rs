@@ -1,5 +1,7 @@
 //! What an experiment found: a table, the claims that the table bears out or does not, and the same for programs.
 
+pub(crate) mod plot;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;

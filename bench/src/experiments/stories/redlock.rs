@@ -4,14 +4,14 @@
 //! reaches three servers only, and one of them comes back without its data and votes for B too. **Fencepost**: the same loss of everything, with
 //! `--durability none`. Each with and without a fence at the resource. `skew.rs` has those in which a clock is moved.
 
-use super::Context;
-use super::cluster::{ALL, Cluster, Grant, KEY, NEAR, TTL, take};
-use super::daemon::Daemon;
-use super::locks::Backend;
-use super::report::Report;
 use super::skew;
-use super::store::{self, Resource};
-use super::worker::count_of;
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::locks::cluster::{ALL, Cluster, Grant, KEY, NEAR, TTL, take};
+use crate::experiments::processes::daemon::Daemon;
+use crate::experiments::processes::store::{self, Resource};
+use crate::experiments::processes::worker::count_of;
+use crate::experiments::report::{Report, yes};
 use crate::load::peers::PeerName;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             vec![
                 seen.story.to_owned(),
                 (if seen.fence { "on" } else { "off" }).to_owned(),
-                super::report::yes(seen.is_held_twice),
+                yes(seen.is_held_twice),
                 seen.first_fence.to_string(),
                 seen.second_fence.to_string(),
                 seen.second_status.to_string(),

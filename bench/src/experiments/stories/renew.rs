@@ -4,10 +4,10 @@
 //! goes on: what a long computation looks like. Stopped, the whole process stands still, renewal included: what a collection of
 //! garbage, a full disk or a migrated machine looks like.
 
-use super::Context;
-use super::locks::Backend;
 use super::pause::{Seen, Stop, Story, play_all};
-use super::report::Report;
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::report::Report;
 use serde::Serialize;
 use std::time::Duration;
 

@@ -5,10 +5,10 @@
 //!
 //! A partition is a client that does not ask some of the servers; the network itself is whole.
 
-use super::clock::FakeClock;
-use super::daemon::{Daemon, RedisSettings};
-use super::locks::redis::Redis;
+use super::redis::Redis;
 use super::wire::{Tried, Wire};
+use crate::experiments::processes::clock::FakeClock;
+use crate::experiments::processes::daemon::{Daemon, RedisSettings};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -16,12 +16,12 @@ const SERVERS: usize = 5;
 const MAJORITY: usize = 3;
 
 /// All servers, and those on A's side of a partition.
-pub(super) const ALL: [usize; SERVERS] = [0, 1, 2, 3, 4];
-pub(super) const NEAR: [usize; MAJORITY] = [0, 1, 2];
+pub(crate) const ALL: [usize; SERVERS] = [0, 1, 2, 3, 4];
+pub(crate) const NEAR: [usize; MAJORITY] = [0, 1, 2];
 
-pub(super) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(2);
 
-pub(super) const KEY: &str = "redlock";
+pub(crate) const KEY: &str = "redlock";
 
 /// How long one server may take to answer before the next one is asked: short beside the lease, as Redlock's text has it.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,26 +30,26 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const HISTORY: usize = 3;
 
 /// Five servers.
-pub(super) struct Cluster {
-    pub(super) servers: Vec<Daemon>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Daemon>,
     directories: Vec<TempDir>,
     /// One for each server, or none at all.
     clocks: Vec<FakeClock>,
 }
 
 /// A lock that a majority voted for.
-pub(super) struct Grant {
-    pub(super) fence: u64,
-    pub(super) valid_until: Instant,
+pub(crate) struct Grant {
+    pub(crate) fence: u64,
+    pub(crate) valid_until: Instant,
 }
 
 impl Cluster {
-    pub(super) fn start() -> Result<Cluster, String> {
+    pub(crate) fn start() -> Result<Cluster, String> {
         Cluster::start_with(|_| Ok(None))
     }
 
     /// With clocks that can be moved.
-    pub(super) fn start_with_clocks() -> Result<Cluster, String> {
+    pub(crate) fn start_with_clocks() -> Result<Cluster, String> {
         Cluster::start_with(|directory| FakeClock::new(directory.path()).map(Some))
     }
 
@@ -78,13 +78,13 @@ impl Cluster {
     }
 
     /// Kills a server and starts another one in its place, which knows nothing.
-    pub(super) fn forget(&mut self, index: usize) -> Result<(), String> {
+    pub(crate) fn forget(&mut self, index: usize) -> Result<(), String> {
         let fresh = Daemon::redis(self.directories[index].path(), RedisSettings::default())?;
         std::mem::replace(&mut self.servers[index], fresh).kill()
     }
 
     /// Sets a server's clock. By how many seconds it is off then, by its own account.
-    pub(super) fn set_clock(&self, index: usize, ahead_s: i64) -> Result<i64, String> {
+    pub(crate) fn set_clock(&self, index: usize, ahead_s: i64) -> Result<i64, String> {
         self.clocks[index].set(ahead_s)?;
         let mut redis = self.reach(index, "clock")?;
         let told = redis.command(&["EVAL", "return redis.call('TIME')[1]", "0"])?;
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// Redlock: asks all that can be reached, and holds the lock if enough say yes soon enough.
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         &self,
         owner: &str,
         reachable: &[usize],
@@ -120,7 +120,7 @@ impl Cluster {
     }
 
     /// Takes the votes back, from whoever can be reached.
-    pub(super) fn release(&self, owner: &str, reachable: &[usize]) {
+    pub(crate) fn release(&self, owner: &str, reachable: &[usize]) {
         for &index in reachable {
             if let Ok(mut redis) = self.reach(index, owner) {
                 let _ = redis.release_key(KEY);
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     /// Some holders come and go, whom only these servers hear of.
-    pub(super) fn live_through(&self, reachable: &[usize]) -> Result<(), String> {
+    pub(crate) fn live_through(&self, reachable: &[usize]) -> Result<(), String> {
         for turn in 0..HISTORY {
             let owner = format!("before-{turn}");
             self.acquire(&owner, reachable)?.ok_or("no majority")?;
@@ -144,7 +144,7 @@ impl Cluster {
 }
 
 /// Asks a Fencepost for the same lock, once.
-pub(super) fn take(server: &Daemon) -> Result<Option<Grant>, String> {
+pub(crate) fn take(server: &Daemon) -> Result<Option<Grant>, String> {
     let asked_at = Instant::now();
     Ok(
         match Wire::connect(server.address)?.try_acquire(KEY, TTL)? {
@@ -158,7 +158,7 @@ pub(super) fn take(server: &Daemon) -> Result<Option<Grant>, String> {
 }
 
 /// The right time.
-pub(super) fn unix_s() -> i64 {
+pub(crate) fn unix_s() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.unwrap_or_default().as_secs() as i64
 }

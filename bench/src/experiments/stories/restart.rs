@@ -9,13 +9,13 @@
 //! Where the log is of no use after a crash, as it is for a Redis without one, one kill would do; where nothing may be lost, each
 //! kill comes at another moment of the load, so there are several.
 
-use super::Context;
-use super::daemon::{Daemon, RedisSettings};
-use super::locks::Backend;
-use super::locks::etcd::Keys;
-use super::locks::redis::Redis;
-use super::report::Report;
-use super::wire::{Tried, Wire};
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::locks::etcd::Keys;
+use crate::experiments::locks::redis::Redis;
+use crate::experiments::locks::wire::{Tried, Wire};
+use crate::experiments::processes::daemon::{Daemon, RedisSettings};
+use crate::experiments::report::Report;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -7,12 +7,12 @@
 //!
 //! The other half of the question is what the shortest lease costs: `pause` is played with it, with a fence, and must end well.
 
-use super::Context;
-use super::crew::Job;
-use super::locks::Backend;
 use super::pause::{Stop, Story, play_all};
-use super::report::Report;
-use super::worker::{Switch, now_ms};
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::processes::crew::Job;
+use crate::experiments::processes::worker::{Switch, now_ms};
+use crate::experiments::report::Report;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,15 +1,18 @@
 //! `expiry`: very many short leases end. How late is whoever waits for one, what do the others notice, and what becomes of the memory?
 //!
 //! The first half is the workload `--expiry` of the bench, with holders who listen, waiters in line and a client that goes on working.
-//! The second half (`reclaim.rs`, `etcd_leases.rs`) leaves the leases alone and looks at the server.
+//! The second half (`memory.rs`, `etcd_leases.rs`) leaves the leases alone and looks at the server.
 
-use super::Context;
-use super::etcd_leases::{self, revoked_per_s};
-use super::locks::Backend;
+mod etcd_leases;
+mod memory;
+
 use super::measured::{ms, number, rows_of, text};
-use super::plot::{Line, Plot};
-use super::reclaim::{self, Plan, Sample, Series, Subject};
-use super::report::Report;
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::report::Report;
+use crate::experiments::report::plot::{Line, Plot};
+use etcd_leases::revoked_per_s;
+use memory::{Plan, Sample, Series, Subject};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -85,7 +88,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             tail,
             seed: context.options.seed,
         };
-        stories.push((Some(subject), reclaim::watch(subject, plan)?));
+        stories.push((Some(subject), memory::watch(subject, plan)?));
     }
     if is_usable(&Backend::Etcd, &mut report) {
         let count = match context.is_full {

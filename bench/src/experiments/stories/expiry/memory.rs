@@ -9,9 +9,9 @@
 //! Resident memory is what the system says of the process. An allocator may keep what the server has freed, for what comes next; so in
 //! the end as many locks are taken again, under other names: what was freed is used again, and the rest is added to.
 
-use super::daemon::{Daemon, RedisSettings};
-use super::locks::redis::Redis;
-use super::wire::Wire;
+use crate::experiments::locks::redis::Redis;
+use crate::experiments::locks::wire::Wire;
+use crate::experiments::processes::daemon::{Daemon, RedisSettings};
 use crate::load::peers::PeerName;
 use crate::load::workloads::{Expiring, Times, fill_expiring};
 use serde::Serialize;

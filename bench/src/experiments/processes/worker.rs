@@ -5,8 +5,8 @@
 //! of two workers can be laid side by side. It writes even if its lock may be gone by then, as a program does that looked at
 //! its lock a moment before it was stopped.
 
-use super::locks::{self, Backend, Lock, Wish};
 use super::store;
+use crate::experiments::locks::{self, Backend, Lock, Wish};
 use crate::load::peers::child::die_with_parent;
 use clap::{Args, ValueEnum};
 use rustix::time::{ClockId, clock_gettime};

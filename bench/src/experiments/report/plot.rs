@@ -18,23 +18,23 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 158, 115),
 ];
 
-pub(super) struct Line {
-    pub(super) name: &'static str,
+pub(crate) struct Line {
+    pub(crate) name: &'static str,
     /// Seconds, and something else.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
-pub(super) struct Plot<'a> {
-    pub(super) file: &'a str,
-    pub(super) title: &'a str,
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
-    pub(super) lines: Vec<Line>,
+pub(crate) struct Plot<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+    pub(crate) lines: Vec<Line>,
 }
 
 impl Plot<'_> {
     /// Writes it into a directory. The file.
-    pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, String> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf, String> {
         let path = directory.join(self.file);
         std::fs::create_dir_all(directory)
             .map_err(|error| format!("{}: {error}", directory.display()))?;

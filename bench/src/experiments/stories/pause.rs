@@ -4,12 +4,12 @@
 //! its lease ends; B takes the lock, adds one and is done; A wakes up and writes what it had in mind. If both writes are
 //! accepted, the counter is one too low: B's update is lost. The counter has to equal the number of accepted writes.
 
-use super::Context;
-use super::crew::{Job, sleep_until};
-use super::locks::Backend;
-use super::report::{Report, yes};
-use super::store::{self, Counts, Resource};
-use super::worker::{Switch, count_of};
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::processes::crew::{Job, sleep_until};
+use crate::experiments::processes::store::{self, Counts, Resource};
+use crate::experiments::processes::worker::{Switch, count_of};
+use crate::experiments::report::{Report, yes};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! `contention`, `fairness` and the first half of `expiry`: what a workload of the bench shows about locks. The workload is run as people run it, by this
 //! very program in a process of its own, and its rows are read.
 
-use super::Context;
-use super::locks::Backend;
-use super::report::Report;
+use crate::experiments::Context;
+use crate::experiments::locks::Backend;
+use crate::experiments::report::Report;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
