@@ -50,50 +50,33 @@
 //!
 //! # The files
 //!
-//! | file            | what                                                                                        |
-//! |-----------------|---------------------------------------------------------------------------------------------|
-//! | `client.rs`     | the handle; `builder.rs`: settings, connecting; `lock.rs`: asking for a lock                |
-//! | `guard.rs`      | a lock that is held; `lease.rs`: until when, and how it ended (**the rule of valid_until**) |
-//! | `leases.rs`     | all leases, by name and by next renewal; `watchdog.rs`: renews them                         |
-//! | `pool.rs`       | what everything shares: lanes, session, leases; which lane for which key                    |
-//! | `lane.rs`       | the queues in front of one connection; `call.rs`: one request on its way                    |
-//! | `connection.rs` | the task that owns a socket: batches, replies, reconnecting, repeating                      |
-//! | `clock.rs`      | the clock that leases are counted on                                                        |
-//! | `settle.rs`     | what each answer does; `session.rs`: hello, welcome, resuming                               |
-//! | `operator.rs`   | questions of operators; `info.rs`: what the server tells                                    |
-//! | `error.rs`      | what can go wrong; `limits.rs`: every bound; `retry.rs`: backoff; `blocking.rs`: not async  |
+//! | folder     | what                                                                                             |
+//! |------------|--------------------------------------------------------------------------------------------------|
+//! | `api/`     | what users call: the client and its builder, locks and guards, questions of operators, `blocking` |
+//! | `link/`    | the way to the server and back: queues, connections, what a reply does, the watchdog             |
+//! | `session/` | what the server promised: the session, and each lease (**the rule of valid_until**)              |
+//! | `*.rs`     | what all of them use: errors, answers, bounds, the clock, backoff                                |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod blocking;
-mod builder;
-mod call;
-mod client;
+mod api;
+mod backoff;
 mod clock;
-mod connection;
 mod error;
-mod guard;
 mod info;
-mod lane;
-mod lease;
-mod leases;
 mod limits;
-mod lock;
-mod operator;
-mod pool;
-mod retry;
+mod link;
 mod session;
-mod settle;
-mod watchdog;
 
-pub use builder::Builder;
-pub use client::Client;
+pub use api::blocking;
+pub use api::builder::Builder;
+pub use api::client::Client;
+pub use api::guard::{Guard, LockHandle, Release};
+pub use api::lock::{Acquisition, LockRequest};
+pub use api::operator::{ForceRelease, Pages};
 pub use error::{ConnectError, Error, LockError, Loss};
-pub use guard::{Guard, LockHandle, Release};
 pub use info::{Contention, Holder, KeyState, LockInfo, REMAINING_MAX, SessionInfo, Stat};
-pub use lock::{Acquisition, LockRequest};
-pub use operator::{ForceRelease, Pages};
 pub use protocol::{
     BusyBound, DecodeError, ErrorCode, Fence, LimitError, Mode, NotHeldReason, UnavailableReason,
 };

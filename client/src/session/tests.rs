@@ -1,6 +1,6 @@
 use super::*;
-use crate::lease::certain;
-use crate::lease::tests::terms;
+use crate::session::lease::certain;
+use crate::session::lease::tests::terms;
 use protocol::{ServerName, SessionId, SessionSecret};
 
 fn key(number: u64) -> SessionKey {

@@ -1,13 +1,13 @@
 //! What an answer does: to the leases, and for whoever asked. Decides and never waits.
 
-use crate::call::{Answer, Ask, Call, Sent, Sink, Wish};
+use crate::api::guard::Grant;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
-use crate::guard::Grant;
 use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
-use crate::lease::{Lease, SessionLife, Terms};
 use crate::limits::RENEW_RETRY_FRACTION;
-use crate::pool::Pool;
+use crate::link::call::{Answer, Ask, Call, Sent, Sink, Wish};
+use crate::link::pool::Pool;
+use crate::session::lease::{Lease, SessionLife, Terms};
 use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use crate::clock::Moment;
 use crate::error::Loss;
-use crate::lease::{Lease, SessionLife, Terms};
+use crate::session::lease::{Lease, SessionLife, Terms};
 use parking_lot::Mutex;
 use protocol::Fence;
 use std::collections::{BTreeMap, HashMap};

@@ -1,16 +1,16 @@
 //! What can be set before connecting, and connecting.
 
-use crate::blocking;
-use crate::client::Client;
-use crate::connection::Connection;
+use crate::api::blocking;
+use crate::api::client::Client;
+use crate::api::lock::millis;
 use crate::error::{ConnectError, Error};
 use crate::limits::{
     CONNECT_TIMEOUT_DEFAULT, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, REQUEST_TIMEOUT_DEFAULT,
     TTL_DEFAULT, WAIT_DEFAULT,
 };
-use crate::lock::millis;
-use crate::pool::{Pool, Settings};
-use crate::watchdog;
+use crate::link::connection::Connection;
+use crate::link::pool::{Pool, Settings};
+use crate::link::watchdog;
 use protocol::{ClientName, Token, limits};
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::call::{Answer, Ask, Sink, Wish};
 use crate::clock::Moment;
+use crate::link::call::{Answer, Ask, Sink, Wish};
 use protocol::{Fence, Mode};
 use std::time::Duration;
 use tokio::sync::oneshot;

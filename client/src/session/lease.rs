@@ -26,10 +26,10 @@
 //! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten the lease); an answer
 //! to an older request can only make it earlier.
 
+use crate::backoff::spread;
 use crate::clock::{self, Moment};
 use crate::error::Loss;
 use crate::limits::{MARGIN_FRACTION, MARGIN_TICKS, RENEW_FRACTION, RENEW_JITTER};
-use crate::retry::spread;
 use parking_lot::Mutex;
 use protocol::{Fence, Mode};
 use std::sync::Arc;

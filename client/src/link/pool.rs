@@ -1,12 +1,12 @@
 //! What all handles, guards and tasks of one client share: its lanes, its session, its leases.
 
-use crate::call::{Answer, Ask, Call, Class, Sink};
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
-use crate::lane::{Lane, Status};
-use crate::lease::Lease;
-use crate::leases::Leases;
+use crate::link::call::{Answer, Ask, Call, Class, Sink};
+use crate::link::lane::{Lane, Status};
 use crate::session::Session;
+use crate::session::lease::Lease;
+use crate::session::leases::Leases;
 use protocol::RequestId;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

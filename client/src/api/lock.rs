@@ -1,13 +1,13 @@
 //! Asking for a lock.
 
-use crate::call::{Answer, Ask, Wish};
-use crate::client::Client;
+use crate::api::client::Client;
+use crate::api::guard::Guard;
+use crate::backoff::spread;
 use crate::clock::Moment;
 use crate::error::{Error, LockError};
-use crate::guard::Guard;
 use crate::info::Contention;
 use crate::limits::RETRY_FIRST;
-use crate::retry::spread;
+use crate::link::call::{Answer, Ask, Wish};
 use protocol::{Fence, Key, Metadata, Mode, TraceId, UnavailableReason, limits};
 use std::future::Future;
 use std::sync::Arc;

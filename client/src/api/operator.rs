@@ -1,9 +1,9 @@
 //! What operators ask: about keys, sessions and the server; and taking a lock away by force.
 
-use crate::call::{Answer, Ask};
-use crate::client::Client;
+use crate::api::client::Client;
 use crate::error::Error;
 use crate::info::{KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::link::call::{Answer, Ask};
 use protocol::{Fence, Key, NotHeldReason, Prefix};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! The client's handle.
 
-use crate::builder::Builder;
-use crate::call::{Answer, Ask};
+use crate::api::builder::Builder;
+use crate::api::guard::{Grant, Guard, LockHandle, Release};
+use crate::api::lock::LockRequest;
 use crate::error::{ConnectError, Error, LockError};
-use crate::guard::{Grant, Guard, LockHandle, Release};
-use crate::lane::Status;
-use crate::lock::LockRequest;
-use crate::pool::Pool;
+use crate::link::call::{Answer, Ask};
+use crate::link::lane::Status;
+use crate::link::pool::Pool;
 use protocol::{Fence, Key};
 use std::fmt;
 use std::future::Future;

@@ -5,10 +5,10 @@
 //! kept alive in the same rhythm, on every connection: that is what its locks and waits live by, and it is how a
 //! connection that has died without a word is found out.
 
-use crate::call::{Ask, Sink};
 use crate::clock::{Moment, sleep_until};
-use crate::lease::{Lease, renewal_interval};
-use crate::pool::Pool;
+use crate::link::call::{Ask, Sink};
+use crate::link::pool::Pool;
+use crate::session::lease::{Lease, renewal_interval};
 use std::sync::Arc;
 use std::time::Duration;
 

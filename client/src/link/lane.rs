@@ -8,9 +8,9 @@
 //! of the watchdog's under way, plus what its owner awaits, and no new grants come while they stand in line, since they
 //! are sent first. A dropped guard therefore always finds room.
 
-use crate::call::{Call, Class};
 use crate::error::{ConnectError, Error};
 use crate::limits::{BATCH_CALLS_MAX, QUEUED_CALLS_MAX};
+use crate::link::call::{Call, Class};
 use parking_lot::Mutex;
 use protocol::RequestId;
 use std::collections::VecDeque;

@@ -5,15 +5,15 @@
 //! and those that were about locks of the old one fail, because those locks are gone. While it cannot connect but
 //! another lane can, that one takes over.
 
-use crate::call::{Ask, Call, Class, Sink};
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{ConnectError, Error, Loss};
-use crate::lane::{Batch, Lane, Room};
 use crate::limits::{OUT_BYTES_MAX, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
-use crate::pool::Pool;
-use crate::retry::Backoff;
+use crate::link::call::{Ask, Call, Class, Sink};
+use crate::link::lane::{Batch, Lane, Room};
+use crate::link::pool::Pool;
+use crate::link::reply::Scope;
 use crate::session::{Bounds, Era, Opened};
-use crate::settle::Scope;
 use bytes::{Buf, BytesMut};
 use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
 use std::collections::{HashMap, VecDeque};

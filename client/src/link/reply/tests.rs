@@ -1,6 +1,6 @@
 use super::*;
-use crate::lane::Room;
-use crate::pool::Settings;
+use crate::link::lane::Room;
+use crate::link::pool::Settings;
 use protocol::{LostReason, Mode, NotHeldReason, RequestId};
 use tokio::sync::oneshot;
 
@@ -67,7 +67,7 @@ impl World {
 
     /// What the lane would send now.
     fn outgoing(&self) -> Vec<Call> {
-        let mut batch = crate::lane::Batch::default();
+        let mut batch = crate::link::lane::Batch::default();
         let room = Room {
             urgent: 100,
             prompt: 100,
@@ -147,7 +147,7 @@ fn a_grant_after_a_long_wait_is_renewed_first_and_counts_from_that() {
     let grant = grant_of(&mut caller);
     assert_eq!(
         lease.deadline(),
-        world.start + TTL * 5 + crate::lease::certain(TTL)
+        world.start + TTL * 5 + crate::session::lease::certain(TTL)
     );
     std::mem::forget(grant);
 }
@@ -275,7 +275,10 @@ fn a_session_bound_acquire_of_a_lock_held_otherwise_goes_by_the_time_it_was_give
     world.at(Duration::ZERO).settle(call, &reply);
     let grant = grant_of(&mut caller);
     let lease = world.pool.leases.all().remove(0);
-    assert_eq!(lease.deadline(), world.start + crate::lease::certain(TTL));
+    assert_eq!(
+        lease.deadline(),
+        world.start + crate::session::lease::certain(TTL)
+    );
     assert_eq!(lease.wanted(), ttl_lease());
     drop(grant);
 }

@@ -1,11 +1,11 @@
 //! The guard: a lock that is held, for as long as it is.
 
-use crate::call::{Answer, Ask};
-use crate::client::Handle;
+use crate::api::client::Handle;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
-use crate::lease::Lease;
-use crate::pool::Pool;
+use crate::link::call::{Answer, Ask};
+use crate::link::pool::Pool;
+use crate::session::lease::Lease;
 use protocol::{Fence, Mode};
 use std::fmt;
 use std::future::Future;

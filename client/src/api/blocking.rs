@@ -18,12 +18,12 @@
 //! # }
 //! ```
 
-use crate::builder::Builder;
+use crate::api::builder::Builder;
+use crate::api::guard::{LockHandle, Release};
+use crate::api::lock::LockRequest;
+use crate::api::operator::ForceRelease;
 use crate::error::{ConnectError, Error, LockError, Loss};
-use crate::guard::{LockHandle, Release};
 use crate::info::{KeyState, LockInfo, SessionInfo, Stat};
-use crate::lock::LockRequest;
-use crate::operator::ForceRelease;
 use protocol::{Fence, Mode};
 use std::fmt;
 use std::io;

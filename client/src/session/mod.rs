@@ -17,12 +17,15 @@
 //! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
 //! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
 
+pub(crate) mod lease;
+pub(crate) mod leases;
+
 use crate::clock::Moment;
 use crate::error::{ConnectError, Loss};
-use crate::lease::SessionLife;
-use crate::leases::Leases;
 use crate::limits::IN_FLIGHT_MIN;
-use crate::pool::Settings;
+use crate::link::pool::Settings;
+use crate::session::lease::SessionLife;
+use crate::session::leases::Leases;
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::{

@@ -1,10 +1,10 @@
 //! One request on its way: what is asked, who gets the answer, and whether it has been sent before.
 
+use crate::api::guard::Grant;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
-use crate::guard::Grant;
 use crate::info::{Contention, KeyState, LockInfo, PageOf, SessionInfo, Stat};
-use crate::lease::Lease;
+use crate::session::lease::Lease;
 use bytes::BytesMut;
 use protocol::{
     Acquire, Cursor, Fence, Key, Metadata, Mode, NotHeldReason, Prefix, Reclaim, Request,

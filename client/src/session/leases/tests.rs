@@ -1,5 +1,5 @@
 use super::*;
-use crate::lease::tests::{fence, long_life, terms};
+use crate::session::lease::tests::{fence, long_life, terms};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(9);

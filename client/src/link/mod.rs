@@ -1,0 +1,8 @@
+//! The way from a caller to the server and back.
+
+pub(crate) mod call;
+pub(crate) mod connection;
+pub(crate) mod lane;
+pub(crate) mod pool;
+pub(crate) mod reply;
+pub(crate) mod watchdog;
