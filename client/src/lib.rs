@@ -68,6 +68,7 @@ mod info;
 mod limits;
 mod link;
 mod session;
+mod settings;
 
 pub use api::blocking;
 pub use api::builder::Builder;

@@ -65,7 +65,7 @@ impl Client {
         Builder::default().address(address).connect_blocking()
     }
 
-    pub(crate) fn from_builder(builder: Builder) -> Result<Self, ConnectError> {
+    fn start(builder: Builder) -> Result<Self, ConnectError> {
         let (report, reported) = mpsc::sync_channel(1);
         let spawned = thread::Builder::new()
             .name("fencepost-client".to_owned())
@@ -281,6 +281,23 @@ impl Client {
             guard,
             runtime: Arc::clone(&self.runtime),
         }
+    }
+}
+
+impl Builder {
+    /// Connects for code that is not async: see [`blocking::Client`](Client).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").connect_blocking()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_blocking(self) -> Result<Client, ConnectError> {
+        Client::start(self)
     }
 }
 

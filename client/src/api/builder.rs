@@ -1,22 +1,16 @@
 //! What can be set before connecting, and connecting.
 
-use crate::api::blocking;
-use crate::api::client::Client;
-use crate::api::lock::millis;
 use crate::error::{ConnectError, Error};
 use crate::limits::{
     CONNECT_TIMEOUT_DEFAULT, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, REQUEST_TIMEOUT_DEFAULT,
     TTL_DEFAULT, WAIT_DEFAULT,
 };
-use crate::link::connection::Connection;
-use crate::link::pool::{Pool, Settings};
-use crate::link::watchdog;
+use crate::settings::{Settings, millis};
 use protocol::{ClientName, Token, limits};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything that can be set about a client, from [`Client::builder`]. Only an address is needed.
+/// Everything that can be set about a client, from [`Client::builder`](crate::Client::builder). Only an address is needed.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -162,64 +156,7 @@ impl Builder {
         self
     }
 
-    /// Connects: tries each address once, and gives up if none welcomes us. From then on the client reconnects by
-    /// itself. Its tasks run on the runtime that this is called on.
-    ///
-    /// Cancel safe: dropping it closes what was opened.
-    ///
-    /// # Errors
-    /// A setting is not possible, or no address led to a server that let us in. The error is that of the last address.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), fencepost::ConnectError> {
-    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn connect(self) -> Result<Client, ConnectError> {
-        let pool = Arc::new(Pool::new(self.checked()?));
-        // Dropped early, it closes what is open.
-        let client = Client::new(Arc::clone(&pool));
-        let mut first = Some(
-            pool.session
-                .open(&pool.settings, &pool.leases, None, || pool.next_id())
-                .await?,
-        );
-        for index in 0..pool.lanes().len() {
-            let opened = match first.take() {
-                Some(opened) => Some(opened),
-                // One connection is enough to begin with; the task of this one goes on trying.
-                None => pool
-                    .session
-                    .open(&pool.settings, &pool.leases, None, || pool.next_id())
-                    .await
-                    .ok(),
-            };
-            if opened.is_some() {
-                pool.lanes()[index].set_open();
-            }
-            tokio::spawn(Connection::new(Arc::clone(&pool), index).run(opened));
-        }
-        tokio::spawn(watchdog::run(pool));
-        Ok(client)
-    }
-
-    /// Connects for code that is not async: see [`blocking::Client`].
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// ```no_run
-    /// # fn example() -> Result<(), fencepost::ConnectError> {
-    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").connect_blocking()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn connect_blocking(self) -> Result<blocking::Client, ConnectError> {
-        blocking::Client::from_builder(self)
-    }
-
-    fn checked(self) -> Result<Settings, ConnectError> {
+    pub(crate) fn checked(self) -> Result<Settings, ConnectError> {
         if self.addresses.is_empty() {
             return Err(ConnectError::NoAddress);
         }

@@ -1,12 +1,13 @@
 //! The client's handle.
 
 use crate::api::builder::Builder;
-use crate::api::guard::{Grant, Guard, LockHandle, Release};
+use crate::api::guard::{LockHandle, Release};
 use crate::api::lock::LockRequest;
 use crate::error::{ConnectError, Error, LockError};
 use crate::link::call::{Answer, Ask};
+use crate::link::connect::connect;
 use crate::link::lane::Status;
-use crate::link::pool::Pool;
+use crate::link::pool::{Handle, Pool};
 use protocol::{Fence, Key};
 use std::fmt;
 use std::future::Future;
@@ -16,41 +17,20 @@ use tokio::time::{Instant, timeout};
 
 /// A client of one Fencepost server: a session, a few connections, and any number of tasks that share them.
 ///
-/// Cloning is cheap and gives another handle to the same client. When the last handle and the last [`Guard`] are gone,
+/// Cloning is cheap and gives another handle to the same client. When the last handle and the last [`Guard`](crate::Guard) are gone,
 /// the client says goodbye in the background, if its runtime lives that long; [`close`](Self::close) does it and waits.
 ///
 /// A client keeps itself connected. While it cannot, requests wait for their
 /// [`request_timeout`](Builder::request_timeout) and then fail, and locks count as lost at their
-/// [`valid_until`](Guard::valid_until).
+/// [`valid_until`](crate::Guard::valid_until).
 #[derive(Clone)]
 pub struct Client {
     handle: Arc<Handle>,
 }
 
-/// Ends the session when the last one who could use it has gone.
-pub(crate) struct Handle {
-    pool: Arc<Pool>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.pool.close();
-    }
-}
-
 impl Client {
-    pub(crate) fn new(pool: Arc<Pool>) -> Self {
-        Self {
-            handle: Arc::new(Handle { pool }),
-        }
-    }
-
     pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.handle.pool
-    }
-
-    pub(crate) fn guard(&self, grant: Grant) -> Guard {
-        Guard::new(grant, Arc::clone(&self.handle))
+        self.handle.pool()
     }
 
     /// What can be set before connecting.
@@ -91,7 +71,7 @@ impl Client {
     /// # }
     /// ```
     pub fn lock(&self, key: impl AsRef<[u8]>) -> LockRequest {
-        LockRequest::new(self.clone(), key.as_ref())
+        LockRequest::new(Arc::clone(&self.handle), key.as_ref())
     }
 
     /// Does some work under a lock, with the client's default ttl and wait, and drops the work if the lock is lost.
@@ -251,12 +231,29 @@ impl Client {
     }
 }
 
+impl Builder {
+    /// Connects: tries each address once, and gives up if none welcomes us. From then on the client reconnects by
+    /// itself. Its tasks run on the runtime that this is called on.
+    ///
+    /// Cancel safe: dropping it closes what was opened.
+    ///
+    /// # Errors
+    /// A setting is not possible, or no address led to a server that let us in. The error is that of the last address.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<Client, ConnectError> {
+        let handle = connect(self.checked()?).await?;
+        Ok(Client { handle })
+    }
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("name", &self.pool().settings.name)
-            .field("addresses", &self.pool().settings.addresses)
-            .field("session_id", &self.session_id())
-            .finish_non_exhaustive()
+        self.handle.fmt(f)
     }
 }

@@ -1,74 +1,16 @@
 //! The guard: a lock that is held, for as long as it is.
 
-use crate::api::client::Handle;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::link::call::{Answer, Ask};
-use crate::link::pool::Pool;
+use crate::link::pool::Handle;
+use crate::session::grant::Grant;
 use crate::session::lease::Lease;
 use protocol::{Fence, Mode};
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// One hold of a lease. Dropping it gives the hold back.
-///
-/// It is made where a grant is read from the wire, before anybody else could take it, so a grant cannot get lost on the
-/// way to its caller: whoever drops it last, releases it.
-pub(crate) struct Grant {
-    lease: Arc<Lease>,
-    pool: Arc<Pool>,
-    is_given_back: bool,
-}
-
-impl Grant {
-    pub(crate) fn new(lease: Arc<Lease>, pool: Arc<Pool>) -> Self {
-        Self {
-            lease,
-            pool,
-            is_given_back: false,
-        }
-    }
-
-    /// It has reached its caller. From here on a detached lock is not given back unless that is asked for.
-    fn hand_over(&mut self) {
-        self.is_given_back |= self.lease.is_detached();
-    }
-
-    /// Takes the hold off the lease. `Some`: this is what the server has to be told.
-    fn give_back(&mut self) -> Option<Ask> {
-        if std::mem::replace(&mut self.is_given_back, true) {
-            return None;
-        }
-        let leaving = self.lease.leave(Moment::now());
-        if leaving.is_last {
-            self.pool.leases.forget(&self.lease);
-        }
-        match leaving.loss {
-            Some(loss) if loss.is_known_to_server() => None,
-            _ => Some(Ask::Release {
-                key: Arc::clone(&self.lease.key),
-                fence: leaving.fence,
-                is_last: leaving.is_last,
-            }),
-        }
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        if let Some(release) = self.give_back() {
-            self.pool.post(self.pool.lane_of(&self.lease.key), release);
-        }
-    }
-}
-
-impl fmt::Debug for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lease.fmt(f)
-    }
-}
 
 /// A lock that is held. Releases it when dropped, unless it is [detached](crate::LockRequest::detached).
 ///
@@ -92,20 +34,17 @@ impl fmt::Debug for Grant {
 pub struct Guard {
     // Dropped in this order: the release goes out before the last goodbye.
     grant: Grant,
-    _handle: Arc<Handle>,
+    client: Arc<Handle>,
 }
 
 impl Guard {
-    pub(crate) fn new(mut grant: Grant, handle: Arc<Handle>) -> Self {
+    pub(crate) fn new(mut grant: Grant, client: Arc<Handle>) -> Self {
         grant.hand_over();
-        Self {
-            grant,
-            _handle: handle,
-        }
+        Self { grant, client }
     }
 
     fn lease(&self) -> &Arc<Lease> {
-        &self.grant.lease
+        self.grant.lease()
     }
 
     /// What is locked.
@@ -280,7 +219,7 @@ impl Guard {
     }
 
     async fn ask_about(&self, ask: Ask) -> Result<(), Error> {
-        let pool = &self.grant.pool;
+        let pool = self.client.pool();
         let lease = self.lease();
         let request = ask.name();
         let lane = pool.lane_of(&lease.key);
@@ -314,16 +253,14 @@ impl Guard {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<Release, Error> {
-        // A detached lock was not to be given back by a drop; this is no drop.
-        self.grant.is_given_back = false;
         let before = self.lease().check(Moment::now());
-        let Some(release) = self.grant.give_back() else {
+        let Some(hold) = self.grant.give_back() else {
             let loss = self.lease().loss().unwrap_or(Loss::NotHeld);
             return Ok(Release::AlreadyLost(loss));
         };
-        let pool = &self.grant.pool;
+        let pool = self.client.pool();
         let lane = pool.lane_of(&self.lease().key);
-        match (pool.call_soon(lane, release, None).await, before) {
+        match (pool.call_soon(lane, Ask::release(hold), None).await, before) {
             // It was reported lost, so it stays lost, even if the server had not noticed yet.
             (Ok(Answer::Released | Answer::NotHeld(_)), Err(loss)) => {
                 Ok(Release::AlreadyLost(loss))

@@ -1,6 +1,5 @@
 //! Asking for a lock.
 
-use crate::api::client::Client;
 use crate::api::guard::Guard;
 use crate::backoff::spread;
 use crate::clock::Moment;
@@ -8,13 +7,15 @@ use crate::error::{Error, LockError};
 use crate::info::Contention;
 use crate::limits::RETRY_FIRST;
 use crate::link::call::{Answer, Ask, Wish};
+use crate::link::pool::Handle;
+use crate::settings::millis;
 use protocol::{Fence, Key, Metadata, Mode, TraceId, UnavailableReason, limits};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A wish for a lock, from [`Client::lock`]. Nothing happens until one of [`try_acquire`](Self::try_acquire),
+/// A wish for a lock, from [`Client::lock`](crate::Client::lock). Nothing happens until one of [`try_acquire`](Self::try_acquire),
 /// [`acquire`](Self::acquire) and [`with`](Self::with) is awaited.
 ///
 /// ```no_run
@@ -33,7 +34,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Clone, Debug)]
 #[must_use = "asks for nothing until try_acquire(), acquire() or with() is awaited"]
 pub struct LockRequest {
-    client: Client,
+    client: Arc<Handle>,
     key: Arc<[u8]>,
     ttl: Duration,
     wait: Duration,
@@ -75,7 +76,7 @@ impl Acquisition {
 }
 
 impl LockRequest {
-    pub(crate) fn new(client: Client, key: &[u8]) -> Self {
+    pub(crate) fn new(client: Arc<Handle>, key: &[u8]) -> Self {
         let settings = &client.pool().settings;
         Self {
             ttl: settings.ttl,
@@ -204,7 +205,7 @@ impl LockRequest {
 
     /// Takes a lock that outlives this client and its process: it lives by its [`ttl`](Self::ttl) only, is not renewed by
     /// itself, and is not released when its guard is dropped. Whoever knows its key and fence releases it, from anywhere:
-    /// [`Guard::handle`] gives the two, [`Client::release_detached`] takes them.
+    /// [`Guard::handle`] gives the two, [`Client::release_detached`](crate::Client::release_detached) takes them.
     ///
     /// For work that is handed on: a job that one process starts and another finishes. Choose the ttl for the whole of it.
     /// [`session_bound`](Self::session_bound) and [`reentrant`](Self::reentrant) do not go with it: the lock belongs to no
@@ -248,7 +249,10 @@ impl LockRequest {
     pub async fn try_acquire(self) -> Result<Acquisition, Error> {
         let deadline = Instant::now() + self.client.pool().settings.request_timeout;
         match self.ask(self.wish(None)?, deadline).await? {
-            Answer::Granted(grant) => Ok(Acquisition::Acquired(self.client.guard(grant))),
+            Answer::Granted(grant) => Ok(Acquisition::Acquired(Guard::new(
+                grant,
+                Arc::clone(&self.client),
+            ))),
             Answer::Contended(contention) => Ok(Acquisition::Held(contention)),
             answer => Err(not_decided(answer)),
         }
@@ -292,7 +296,9 @@ impl LockRequest {
             let is_waiting = wait_until > Moment::now();
             let wish = self.wish(is_waiting.then_some(wait_until))?;
             let retry_after = match self.ask(wish, deadline).await {
-                Ok(Answer::Granted(grant)) => return Ok(self.client.guard(grant)),
+                Ok(Answer::Granted(grant)) => {
+                    return Ok(Guard::new(grant, Arc::clone(&self.client)));
+                }
                 Ok(Answer::Contended(contention)) => {
                     return Err(LockError::NotAcquired(contention));
                 }
@@ -382,23 +388,6 @@ impl LockRequest {
     fn checked_wait(&self) -> Result<Duration, Error> {
         millis("wait", self.wait, 0, limits::WAIT_MS_MAX)?;
         Ok(self.wait)
-    }
-}
-
-/// A duration in whole milliseconds, if it lies within bounds.
-pub(crate) fn millis(
-    field: &'static str,
-    given: Duration,
-    ms_min: u32,
-    ms_max: u32,
-) -> Result<u32, Error> {
-    match u32::try_from(given.as_millis()) {
-        Ok(ms) if (ms_min..=ms_max).contains(&ms) => Ok(ms),
-        _ => Err(Error::OutOfRange {
-            field,
-            given,
-            max: Duration::from_millis(ms_max.into()),
-        }),
     }
 }
 

@@ -1,9 +1,9 @@
 //! One request on its way: what is asked, who gets the answer, and whether it has been sent before.
 
-use crate::api::guard::Grant;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::info::{Contention, KeyState, LockInfo, PageOf, SessionInfo, Stat};
+use crate::session::grant::{EndedHold, Grant};
 use crate::session::lease::Lease;
 use bytes::BytesMut;
 use protocol::{
@@ -82,6 +82,14 @@ pub(crate) struct Wish {
 const CHECKED: &str = "its length was checked when it was taken from the caller";
 
 impl Ask {
+    pub(crate) fn release(hold: EndedHold) -> Self {
+        Self::Release {
+            key: hold.key,
+            fence: hold.fence,
+            is_last: hold.is_last,
+        }
+    }
+
     /// As the wire has it, if it is sent now.
     pub(crate) fn as_request(&self, now: Moment) -> Request<'_> {
         fn key_of(key: &[u8]) -> Key<'_> {

@@ -12,7 +12,7 @@ use crate::limits::{OUT_BYTES_MAX, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
 use crate::link::call::{Ask, Call, Class, Sink};
 use crate::link::lane::{Batch, Lane, Room};
 use crate::link::pool::Pool;
-use crate::link::reply::Scope;
+use crate::link::reply::Arrival;
 use crate::session::{Bounds, Era, Opened};
 use bytes::{Buf, BytesMut};
 use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
@@ -208,14 +208,14 @@ impl Connection {
         let mut has_read = true;
         loop {
             if std::mem::take(&mut has_read) {
-                let scope = Scope {
+                let arrival = Arrival {
                     pool: &Arc::clone(&self.pool),
                     epoch: era.epoch,
                     life: &life,
                     now: Moment::now(),
                 };
                 quiet_since = Instant::now();
-                match self.read_frames(&scope, &mut input) {
+                match self.read_frames(&arrival, &mut input) {
                     Ok(answered) => *has_answered |= answered,
                     Err(end) => return end,
                 }
@@ -253,16 +253,16 @@ impl Connection {
     }
 
     /// Takes every complete frame out of `input`. Says whether a request was answered.
-    fn read_frames(&mut self, scope: &Scope<'_>, input: &mut BytesMut) -> Result<bool, End> {
+    fn read_frames(&mut self, arrival: &Arrival<'_>, input: &mut BytesMut) -> Result<bool, End> {
         let mut has_answered = false;
         let mut unread = &input[..];
         while let Some(frame) = Frame::split(&mut unread, protocol::limits::FRAME_BYTES_MAX)? {
             match frame.direction() {
                 Direction::Reply => {
-                    self.read_reply(scope, &frame)?;
+                    self.read_reply(arrival, &frame)?;
                     has_answered = true;
                 }
-                Direction::Push => self.read_push(scope, &frame),
+                Direction::Push => self.read_push(arrival, &frame),
                 // Not for us to answer; a later version may know what it means.
                 Direction::Request => {}
             }
@@ -272,7 +272,7 @@ impl Connection {
         Ok(has_answered)
     }
 
-    fn read_reply(&mut self, scope: &Scope<'_>, frame: &Frame<'_>) -> Result<(), End> {
+    fn read_reply(&mut self, arrival: &Arrival<'_>, frame: &Frame<'_>) -> Result<(), End> {
         let reply = Reply::decode(frame);
         let is_session_over = matches!(
             reply,
@@ -294,17 +294,17 @@ impl Connection {
         };
         // What cannot be read is as good as an answer from a later version.
         let unknown = Reply::Unknown { kind: frame.kind };
-        scope.settle(call, &reply.unwrap_or(unknown));
+        arrival.apply(call, &reply.unwrap_or(unknown));
         Ok(())
     }
 
-    fn read_push(&self, scope: &Scope<'_>, frame: &Frame<'_>) {
+    fn read_push(&self, arrival: &Arrival<'_>, frame: &Frame<'_>) {
         match Push::decode(frame) {
             Ok(Push::Lost { key, fence, reason }) => {
                 let loss = Loss::from(reason);
                 self.pool
                     .leases
-                    .lose(key.as_bytes(), fence, loss, scope.now);
+                    .lose(key.as_bytes(), fence, loss, arrival.now);
             }
             // It will close the connection when it goes, and then we look for it again.
             Ok(Push::Shutdown { .. }) | Ok(Push::Unknown { .. }) => {}

@@ -5,32 +5,20 @@ use crate::error::{Error, Loss};
 use crate::link::call::{Answer, Ask, Call, Class, Sink};
 use crate::link::lane::{Lane, Status};
 use crate::session::Session;
+use crate::session::grant::{EndedHold, Releaser};
 use crate::session::lease::Lease;
 use crate::session::leases::Leases;
+use crate::settings::Settings;
 use protocol::RequestId;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// No session comes after this one.
 const LAST_EPOCH: u64 = u64::MAX - 1;
-
-/// What a client was built with, checked.
-pub(crate) struct Settings {
-    pub(crate) addresses: Vec<String>,
-    pub(crate) name: String,
-    pub(crate) token: Vec<u8>,
-    pub(crate) connection_count: usize,
-    /// 0 leaves it to the server.
-    pub(crate) session_ttl_ms: u32,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) request_timeout: Duration,
-    pub(crate) ttl: Duration,
-    pub(crate) wait: Duration,
-}
 
 pub(crate) struct Pool {
     pub(crate) settings: Settings,
@@ -237,6 +225,50 @@ impl Pool {
                 self.leases.lose_all(LAST_EPOCH, Loss::Closed, now);
             }
         });
+    }
+}
+
+impl Releaser for Pool {
+    fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    fn post_release(&self, hold: EndedHold) {
+        let lane = self.lane_of(&hold.key);
+        self.post(lane, Ask::release(hold));
+    }
+}
+
+/// Keeps a client going: clients, lock requests and guards hold one. The last one to go ends the
+/// session.
+pub(crate) struct Handle {
+    pool: Arc<Pool>,
+}
+
+impl Handle {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Self { pool }
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.pool.close();
+    }
+}
+
+/// As the users see it: they hold a `Client`.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.pool.settings.name)
+            .field("addresses", &self.pool.settings.addresses)
+            .field("session_id", &self.pool.session.id())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,28 +1,28 @@
 //! What an answer does: to the leases, and for whoever asked. Decides and never waits.
 
-use crate::api::guard::Grant;
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::limits::RENEW_RETRY_FRACTION;
 use crate::link::call::{Answer, Ask, Call, Sent, Sink, Wish};
 use crate::link::pool::Pool;
+use crate::session::grant::Grant;
 use crate::session::lease::{Lease, SessionLife, Terms};
 use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The session that a connection belongs to.
-pub(crate) struct Scope<'a> {
+/// Where and when a reply came: on a connection of which session.
+pub(crate) struct Arrival<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) epoch: u64,
     pub(crate) life: &'a Arc<SessionLife>,
     pub(crate) now: Moment,
 }
 
-impl Scope<'_> {
+impl Arrival<'_> {
     /// The request `call` was answered with `reply`.
-    pub(crate) fn settle(&self, call: Call, reply: &Reply<'_>) {
+    pub(crate) fn apply(&self, call: Call, reply: &Reply<'_>) {
         let sent = call.sent.expect("what was not sent cannot be answered");
         match (call.ask, call.lease, reply) {
             (Ask::Acquire(wish), _, reply @ Reply::Granted { .. }) => {
@@ -75,7 +75,8 @@ impl Scope<'_> {
             let leases = &self.pool.leases;
             leases.admit(&terms, self.epoch, self.life, self.now)
         };
-        let grant = Grant::new(Arc::clone(&lease), Arc::clone(self.pool));
+        let pool: Arc<Pool> = Arc::clone(self.pool);
+        let grant = Grant::new(Arc::clone(&lease), pool);
         // A repeated acquire may be answered from memory, with a grant that was lost in the meantime.
         let is_repeated = sent.first != sent.last;
         match sink {

@@ -17,15 +17,16 @@
 //! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
 //! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
 
+pub(crate) mod grant;
 pub(crate) mod lease;
 pub(crate) mod leases;
 
 use crate::clock::Moment;
 use crate::error::{ConnectError, Loss};
 use crate::limits::IN_FLIGHT_MIN;
-use crate::link::pool::Settings;
 use crate::session::lease::SessionLife;
 use crate::session::leases::Leases;
+use crate::settings::Settings;
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::{

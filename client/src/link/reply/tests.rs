@@ -1,6 +1,6 @@
 use super::*;
 use crate::link::lane::Room;
-use crate::link::pool::Settings;
+use crate::settings::Settings;
 use protocol::{LostReason, Mode, NotHeldReason, RequestId};
 use tokio::sync::oneshot;
 
@@ -37,8 +37,8 @@ impl World {
         }
     }
 
-    fn at(&self, after: Duration) -> Scope<'_> {
-        Scope {
+    fn at(&self, after: Duration) -> Arrival<'_> {
+        Arrival {
             pool: &self.pool,
             epoch: 0,
             life: &self.life,
@@ -126,7 +126,7 @@ fn grant_of(caller: &mut Caller) -> Grant {
 fn a_quick_grant_is_handed_over_at_once_and_released_when_dropped() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL / 10).settle(call, &granted(5));
+    world.at(TTL / 10).apply(call, &granted(5));
     let grant = grant_of(&mut caller);
     assert!(world.outgoing().is_empty());
     drop(grant);
@@ -138,12 +138,12 @@ fn a_quick_grant_is_handed_over_at_once_and_released_when_dropped() {
 fn a_grant_after_a_long_wait_is_renewed_first_and_counts_from_that() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL * 5).settle(call, &granted(5));
+    world.at(TTL * 5).apply(call, &granted(5));
     assert!(caller.try_recv().is_err(), "not before it is confirmed");
     let renewal = world.only_outgoing(TTL * 5);
     assert!(matches!(renewal.ask, Ask::Renew { .. }));
     let lease = Arc::clone(renewal.lease.as_ref().unwrap());
-    world.at(TTL * 5 + TTL / 20).settle(renewal, &renewed());
+    world.at(TTL * 5 + TTL / 20).apply(renewal, &renewed());
     let grant = grant_of(&mut caller);
     assert_eq!(
         lease.deadline(),
@@ -156,12 +156,12 @@ fn a_grant_after_a_long_wait_is_renewed_first_and_counts_from_that() {
 fn a_grant_that_is_gone_before_it_is_confirmed_is_told_as_lost() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL * 5).settle(call, &granted(5));
+    world.at(TTL * 5).apply(call, &granted(5));
     let renewal = world.only_outgoing(TTL * 5);
     let not_held = Reply::NotHeld {
         reason: NotHeldReason::EXPIRED,
     };
-    world.at(TTL * 6).settle(renewal, &not_held);
+    world.at(TTL * 6).apply(renewal, &not_held);
     assert!(matches!(
         caller.try_recv(),
         Ok(Ok(Answer::Lost(Loss::Expired)))
@@ -175,12 +175,12 @@ fn a_repeated_acquire_is_confirmed_even_if_it_was_quick() {
     let (mut call, mut caller) = world.acquire(ttl_lease());
     let sent = call.sent.as_mut().unwrap();
     sent.last = sent.last + Duration::from_millis(1);
-    world.at(Duration::from_millis(2)).settle(call, &granted(5));
+    world.at(Duration::from_millis(2)).apply(call, &granted(5));
     assert!(caller.try_recv().is_err());
     let renewal = world.only_outgoing(Duration::from_millis(2));
     world
         .at(Duration::from_millis(3))
-        .settle(renewal, &renewed());
+        .apply(renewal, &renewed());
     drop(grant_of(&mut caller));
 }
 
@@ -189,7 +189,7 @@ fn a_grant_nobody_waits_for_is_released_at_once() {
     let world = World::new();
     let (call, caller) = world.acquire(ttl_lease());
     drop(caller);
-    world.at(TTL / 10).settle(call, &granted(5));
+    world.at(TTL / 10).apply(call, &granted(5));
     let call = world.only_outgoing(TTL / 10);
     assert!(matches!(call.ask, Ask::Release { .. }));
 }
@@ -198,7 +198,7 @@ fn a_grant_nobody_waits_for_is_released_at_once() {
 fn a_grant_left_in_the_channel_is_released_when_the_caller_goes() {
     let world = World::new();
     let (call, caller) = world.acquire(ttl_lease());
-    world.at(TTL / 10).settle(call, &granted(5));
+    world.at(TTL / 10).apply(call, &granted(5));
     assert!(world.outgoing().is_empty());
     drop(caller);
     let call = world.only_outgoing(TTL / 10);
@@ -209,7 +209,7 @@ fn a_grant_left_in_the_channel_is_released_when_the_caller_goes() {
 fn a_lock_that_the_server_took_away_is_not_released() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL / 10).settle(call, &granted(5));
+    world.at(TTL / 10).apply(call, &granted(5));
     let grant = grant_of(&mut caller);
     let loss = Loss::from(LostReason::FORCED);
     let fence = Fence::new(5).unwrap();
@@ -222,14 +222,14 @@ fn a_lock_that_the_server_took_away_is_not_released() {
 fn a_refused_renewal_is_a_loss_and_a_busy_server_is_not() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL / 10).settle(call, &granted(5));
+    world.at(TTL / 10).apply(call, &granted(5));
     let grant = grant_of(&mut caller);
     let renewal = |reply: &Reply<'_>| {
         let lease = world.pool.leases.all().remove(0);
         assert!(lease.start_renewing());
         world.pool.post_renewal(&lease, Sink::Nobody);
         let call = world.only_outgoing(TTL / 3);
-        world.at(TTL / 3).settle(call, reply);
+        world.at(TTL / 3).apply(call, reply);
         lease
     };
     let lease = renewal(&Reply::Busy {
@@ -254,12 +254,12 @@ fn only_a_keep_alive_moves_the_sessions_deadline() {
     let before = world.life.deadline();
     let mut ping = Call::new(RequestId::new(1), Ask::Ping, Sink::Nobody);
     ping.sent = Some(sent(world.start + TTL));
-    world.at(TTL).settle(ping, &Reply::Pong);
+    world.at(TTL).apply(ping, &Reply::Pong);
     assert_eq!(world.life.deadline(), before);
     let mut keep_alive = Call::new(RequestId::new(2), Ask::KeepAlive, Sink::Nobody);
     keep_alive.sent = Some(sent(world.start + TTL));
     let kept = Reply::KeptAlive { ttl_ms: 3_600_000 };
-    world.at(TTL).settle(keep_alive, &kept);
+    world.at(TTL).apply(keep_alive, &kept);
     assert_eq!(world.life.deadline(), before + TTL);
 }
 
@@ -272,7 +272,7 @@ fn a_session_bound_acquire_of_a_lock_held_otherwise_goes_by_the_time_it_was_give
         ttl_ms: TTL.as_millis() as u32,
         hold_count: 2,
     };
-    world.at(Duration::ZERO).settle(call, &reply);
+    world.at(Duration::ZERO).apply(call, &reply);
     let grant = grant_of(&mut caller);
     let lease = world.pool.leases.all().remove(0);
     assert_eq!(
@@ -287,7 +287,7 @@ fn a_session_bound_acquire_of_a_lock_held_otherwise_goes_by_the_time_it_was_give
 fn an_answer_that_makes_no_sense_fails_the_request_and_nothing_else() {
     let world = World::new();
     let (call, mut caller) = world.acquire(ttl_lease());
-    world.at(TTL).settle(call, &Reply::Unknown { kind: 0xaf });
+    world.at(TTL).apply(call, &Reply::Unknown { kind: 0xaf });
     assert!(matches!(
         caller.try_recv(),
         Ok(Err(Error::Unexpected { .. }))

@@ -1,0 +1,34 @@
+//! What a client was built with, checked.
+
+use crate::error::Error;
+use std::time::Duration;
+
+pub(crate) struct Settings {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) token: Vec<u8>,
+    pub(crate) connection_count: usize,
+    /// 0 leaves it to the server.
+    pub(crate) session_ttl_ms: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+}
+
+/// A duration in whole milliseconds, if it lies within bounds.
+pub(crate) fn millis(
+    field: &'static str,
+    given: Duration,
+    ms_min: u32,
+    ms_max: u32,
+) -> Result<u32, Error> {
+    match u32::try_from(given.as_millis()) {
+        Ok(ms) if (ms_min..=ms_max).contains(&ms) => Ok(ms),
+        _ => Err(Error::OutOfRange {
+            field,
+            given,
+            max: Duration::from_millis(ms_max.into()),
+        }),
+    }
+}
