@@ -38,7 +38,7 @@ pub(crate) enum Ask {
     Cancel {
         acquire_id: RequestId,
     },
-    Reclaim {
+    Claim {
         lease: Arc<Lease>,
         wanted: protocol::Lease,
         hold_count: u32,
@@ -128,7 +128,7 @@ impl Ask {
             Self::Cancel { acquire_id } => Request::Cancel {
                 acquire_id: *acquire_id,
             },
-            Self::Reclaim {
+            Self::Claim {
                 lease,
                 wanted,
                 hold_count,
@@ -173,7 +173,7 @@ impl Ask {
             Self::Release { .. } => "a release",
             Self::Downgrade { .. } => "a downgrade",
             Self::Cancel { .. } => "a cancellation",
-            Self::Reclaim { .. } => "a claim",
+            Self::Claim { .. } => "a claim",
             Self::Query { .. } => "a query",
             Self::List { .. } => "a list",
             Self::Sessions { .. } => "a list of sessions",
@@ -198,7 +198,7 @@ impl Ask {
             | Self::Release { .. }
             | Self::Downgrade { .. }
             | Self::Cancel { .. }
-            | Self::Reclaim { .. } => Class::Urgent,
+            | Self::Claim { .. } => Class::Urgent,
         }
     }
 }

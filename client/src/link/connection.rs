@@ -182,13 +182,13 @@ impl Connection {
             era,
             life,
             bounds,
-            must_reclaim,
+            must_claim,
             is_in_grace,
         } = opened;
         let (mut reader, mut writer) = stream.into_split();
         let mut out = BytesMut::new();
-        if must_reclaim {
-            self.reclaim();
+        if must_claim {
+            self.claim_all();
         } else if !is_in_grace {
             // A `Lost` may have been on its way when the last connection broke. In a grace period there is nothing to ask for:
             // the server does not know our locks before the connection that resumed the session has claimed them.
@@ -375,13 +375,13 @@ impl Connection {
             // Claims are made when the server no longer knows who held what. Another client may have been granted the lock
             // since it lapsed, so a claim may only go out for a lease that is certainly ours at this moment. Here and not
             // where claims are made: one that is repeated may have lapsed while there was no connection.
-            Ask::Reclaim { lease, .. } if lease.check(now).is_err() => {
+            Ask::Claim { lease, .. } if lease.check(now).is_err() => {
                 self.pool.leases.forget(lease);
             }
             Ask::Renew { .. }
             | Ask::Release { .. }
             | Ask::Downgrade { .. }
-            | Ask::Reclaim { .. }
+            | Ask::Claim { .. }
             | Ask::ForceRelease { .. }
                 if call.sent.is_some() && !is_same_session =>
             {
@@ -409,11 +409,11 @@ impl Connection {
 
     /// The server restarted: claim every lock we have, before anything else is sent. (`send_again` leaves out those that
     /// have lapsed by then.)
-    fn reclaim(&mut self) {
+    fn claim_all(&mut self) {
         for lease in self.pool.leases.all() {
             // Keeps the watchdog from renewing what the server does not know yet.
             lease.start_renewing();
-            let ask = Ask::Reclaim {
+            let ask = Ask::Claim {
                 wanted: lease.wanted(),
                 hold_count: lease.hold_count(),
                 lease: Arc::clone(&lease),

@@ -28,7 +28,7 @@ impl Arrival<'_> {
             (Ask::Acquire(wish), _, reply @ Reply::Granted { .. }) => {
                 self.granted(&wish, sent, reply, call.sink);
             }
-            (Ask::Renew { .. } | Ask::Reclaim { .. } | Ask::Downgrade { .. }, Some(lease), _) => {
+            (Ask::Renew { .. } | Ask::Claim { .. } | Ask::Downgrade { .. }, Some(lease), _) => {
                 self.about_lease(&lease, sent, reply, call.sink);
             }
             (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {

@@ -81,7 +81,7 @@ pub(crate) struct Opened {
     pub(crate) life: Arc<SessionLife>,
     pub(crate) bounds: Bounds,
     /// The server restarted and has forgotten who holds what: claim the locks, on this connection.
-    pub(crate) must_reclaim: bool,
+    pub(crate) must_claim: bool,
     /// It is so, whoever claims them.
     pub(crate) is_in_grace: bool,
 }
@@ -314,7 +314,7 @@ impl Session {
             era,
             life: Arc::clone(&current.life),
             bounds: Bounds::new(welcome, settings.connection_count),
-            must_reclaim: welcome.grace_ms.is_some() && is_resume,
+            must_claim: welcome.grace_ms.is_some() && is_resume,
             is_in_grace: welcome.grace_ms.is_some(),
         })
     }
@@ -363,7 +363,7 @@ struct Welcomed {
     era: Era,
     life: Arc<SessionLife>,
     bounds: Bounds,
-    must_reclaim: bool,
+    must_claim: bool,
     is_in_grace: bool,
 }
 
@@ -375,7 +375,7 @@ impl Welcomed {
             era: self.era,
             life: self.life,
             bounds: self.bounds,
-            must_reclaim: self.must_reclaim,
+            must_claim: self.must_claim,
             is_in_grace: self.is_in_grace,
         }
     }
