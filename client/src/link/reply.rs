@@ -6,7 +6,7 @@ use crate::info::{self, Holder, KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::limits::RENEW_RETRY_FRACTION;
 use crate::link::call::{Answer, Ask, Call, Sent, Sink, Wish};
 use crate::link::pool::Pool;
-use crate::session::grant::Grant;
+use crate::session::grant::{EndedHold, Grant, Releaser};
 use crate::session::lease::{Lease, SessionLife, Terms};
 use protocol::{ErrorCode, Fence, Reply};
 use std::sync::Arc;
@@ -28,8 +28,13 @@ impl Arrival<'_> {
             (Ask::Acquire(wish), _, reply @ Reply::Granted { .. }) => {
                 self.granted(&wish, sent, reply, call.sink);
             }
-            (Ask::Renew { .. } | Ask::Claim { .. } | Ask::Downgrade { .. }, Some(lease), _) => {
-                self.about_lease(&lease, sent, reply, call.sink);
+            (
+                ask @ (Ask::Renew { .. } | Ask::Claim { .. } | Ask::Downgrade { .. }),
+                Some(lease),
+                _,
+            ) => {
+                let is_downgrade = matches!(ask, Ask::Downgrade { .. });
+                self.about_lease(&lease, is_downgrade, sent, reply, call.sink);
             }
             (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {
                 self.life.kept(sent.first, millis(*ttl_ms));
@@ -91,13 +96,23 @@ impl Arrival<'_> {
     }
 
     /// A renewal, a claim or a downgrade was answered.
-    fn about_lease(&self, lease: &Arc<Lease>, sent: Sent, reply: &Reply<'_>, sink: Sink) {
+    fn about_lease(
+        &self,
+        lease: &Arc<Lease>,
+        is_downgrade: bool,
+        sent: Sent,
+        reply: &Reply<'_>,
+        sink: Sink,
+    ) {
         if matches!(sink, Sink::Nobody) {
             lease.stop_renewing();
         }
         let outcome = match *reply {
             Reply::Renewed { ttl_ms } => self.confirmed(lease, sent, None, ttl_ms),
             Reply::Granted { fence, ttl_ms, .. } => {
+                if is_downgrade {
+                    self.pool.leases.downgrade(lease, fence);
+                }
                 self.confirmed(lease, sent, Some(fence), ttl_ms)
             }
             Reply::NotHeld { reason } => {
@@ -139,15 +154,24 @@ impl Arrival<'_> {
         &self,
         lease: &Arc<Lease>,
         sent: Sent,
-        downgraded: Option<Fence>,
+        granted: Option<Fence>,
         ttl_ms: u32,
     ) -> Result<(), Error> {
         lease.note_answer(sent.first, millis(ttl_ms));
-        if let Some(fence) = downgraded {
-            self.pool.leases.downgrade(lease, fence);
-        }
         match lease.loss() {
-            Some(loss) => Err(Error::Lost(loss)),
+            Some(loss) => {
+                // The guard was dropped while a claim or a downgrade was under way: its release
+                // may have come before the claim, or have named the old fence.
+                if let (Loss::Released, Some(fence)) = (loss, granted) {
+                    let hold = EndedHold {
+                        key: Arc::clone(&lease.key),
+                        fence,
+                        is_last: true,
+                    };
+                    self.pool.post_release(hold);
+                }
+                Err(Error::Lost(loss))
+            }
             None => {
                 self.schedule(lease);
                 Ok(())

@@ -248,6 +248,61 @@ fn a_refused_renewal_is_a_loss_and_a_busy_server_is_not() {
     drop(grant);
 }
 
+/// A claim that was answered yes turned its lease into a shared one, and after a second restart
+/// the client claimed an exclusive lock as shared.
+#[test]
+fn a_claim_keeps_the_mode_and_a_downgrade_changes_it() {
+    let world = World::new();
+    let (call, mut caller) = world.acquire(ttl_lease());
+    world.at(TTL / 10).apply(call, &granted(5));
+    let grant = grant_of(&mut caller);
+    let lease = grant.lease();
+    let answer = |ask: Ask, fence| {
+        let mut call = Call::new(world.pool.next_id(), ask, Sink::Nobody).about(lease);
+        call.sent = Some(sent(world.start + TTL / 5));
+        world.at(TTL / 5).apply(call, &granted(fence));
+    };
+    answer(claim(lease), 5);
+    assert_eq!((lease.mode(), lease.fence().get()), (Mode::Exclusive, 5));
+    answer(downgrade(lease), 6);
+    assert_eq!((lease.mode(), lease.fence().get()), (Mode::Shared, 6));
+}
+
+#[test]
+fn what_is_granted_to_a_guard_that_has_gone_is_released() {
+    for (ask, fence) in [(claim as fn(&Arc<Lease>) -> Ask, 5), (downgrade, 6)] {
+        let world = World::new();
+        let (call, mut caller) = world.acquire(ttl_lease());
+        world.at(TTL / 10).apply(call, &granted(5));
+        let grant = grant_of(&mut caller);
+        let lease = Arc::clone(grant.lease());
+        let mut call = Call::new(world.pool.next_id(), ask(&lease), Sink::Nobody).about(&lease);
+        call.sent = Some(sent(world.start + TTL / 5));
+        drop(grant);
+        world.only_outgoing(TTL / 5);
+        world.at(TTL / 5).apply(call, &granted(fence));
+        let again = world.only_outgoing(TTL / 5);
+        assert!(
+            matches!(again.ask, Ask::Release { fence: released, .. } if released.get() == fence)
+        );
+    }
+}
+
+fn claim(lease: &Arc<Lease>) -> Ask {
+    Ask::Claim {
+        lease: Arc::clone(lease),
+        wanted: lease.wanted(),
+        hold_count: lease.hold_count(),
+    }
+}
+
+fn downgrade(lease: &Arc<Lease>) -> Ask {
+    Ask::Downgrade {
+        key: Arc::clone(&lease.key),
+        fence: lease.fence(),
+    }
+}
+
 #[test]
 fn only_a_keep_alive_moves_the_sessions_deadline() {
     let world = World::new();
