@@ -13,7 +13,7 @@ use crate::link::call::{Ask, Call, Class, Sink};
 use crate::link::lane::{Batch, Lane, Room};
 use crate::link::pool::Pool;
 use crate::link::reply::Arrival;
-use crate::session::{Bounds, Era, Opened};
+use crate::session::{Bounds, Broken, Era, Opened};
 use bytes::{Buf, BytesMut};
 use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
 use std::collections::{HashMap, VecDeque};
@@ -119,11 +119,16 @@ impl Connection {
             if closing_since.is_some() && !self.has_last_word() {
                 return None;
             }
-            let unsettled = (!self.backlog.is_empty()).then_some(self.era);
+            let broken = Broken {
+                era: self.era,
+                has_backlog: !self.backlog.is_empty(),
+            };
             let attempt = async {
                 sleep(backoff.next()).await;
                 pool.session
-                    .open(&pool.settings, &pool.leases, unsettled, || pool.next_id())
+                    .open(&pool.settings, &pool.leases, Some(broken), || {
+                        pool.next_id()
+                    })
                     .await
             };
             let result = match closing_since {

@@ -16,6 +16,12 @@
 //! session whose life has passed by the client's own clock may have ended on the server before the restart, and its locks
 //! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
 //! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
+//!
+//! The connection that resumes the session claims its locks. A kill breaks all connections of a
+//! client, but their tasks notice one after the other: the first to come back may find the others
+//! still counted as open, and join. Then no connection would ever claim. So a connection that
+//! joins and hears of a grace period resumes instead, unless another connection has resumed the
+//! session since its own predecessor broke.
 
 pub(crate) mod grant;
 pub(crate) mod lease;
@@ -69,6 +75,14 @@ struct Current {
     life: Arc<SessionLife>,
     /// Connections of the present round that are open.
     connection_count: usize,
+}
+
+/// The connection that a task lost, for the decision how to open the next one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Broken {
+    pub(crate) era: Era,
+    /// It left requests unanswered, which the next one repeats.
+    pub(crate) has_backlog: bool,
 }
 
 /// A connection that is ready for requests.
@@ -155,19 +169,18 @@ impl Session {
         }
     }
 
-    /// Opens a connection to the first address that welcomes us. `unsettled` is the era of a broken connection from which
-    /// there is something to repeat. Dropping it half-way closes what was opened; a session opened in that moment ends by
-    /// itself.
+    /// Opens a connection to the first address that welcomes us, in place of `broken`. Dropping it
+    /// half-way closes what was opened; a session opened in that moment ends by itself.
     pub(crate) async fn open(
         &self,
         settings: &Settings,
         leases: &Leases,
-        unsettled: Option<Era>,
+        broken: Option<Broken>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
         let mut last = ConnectError::NoAddress;
         for address in &settings.addresses {
-            let attempt = self.open_at(address, settings, leases, unsettled, &next_id);
+            let attempt = self.open_at(address, settings, leases, broken, &next_id);
             last = match timeout(settings.connect_timeout, attempt).await {
                 Ok(Ok(opened)) => return Ok(opened),
                 Ok(Err(error)) => error,
@@ -185,20 +198,51 @@ impl Session {
         address: &str,
         settings: &Settings,
         leases: &Leases,
-        unsettled: Option<Era>,
+        broken: Option<Broken>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
-        let unreachable = |error: io::Error| ConnectError::Unreachable {
-            address: address.to_owned(),
-            kind: error.kind(),
-            message: error.to_string(),
+        let unreachable = |error: io::Error| unreachable(address, &error);
+        let connect = || async {
+            let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+            // Requests are written in batches already; the kernel must not wait for more.
+            stream.set_nodelay(true).map_err(unreachable)?;
+            Ok::<TcpStream, ConnectError>(stream)
         };
-        let mut stream = TcpStream::connect(address).await.map_err(unreachable)?;
-        // Requests are written in batches already; the kernel must not wait for more.
-        stream.set_nodelay(true).map_err(unreachable)?;
-
+        let mut stream = connect().await?;
         let _one_at_a_time = self.opening.lock().await;
-        let opening = self.state.lock().next_opening(unsettled);
+        let mut opening = self.state.lock().next_opening(broken);
+        loop {
+            let greeting = Greeting {
+                address,
+                settings,
+                opening,
+                broken,
+            };
+            match self.greet(stream, &greeting, leases, next_id()).await? {
+                Greeted::Opened(opened) => return Ok(opened),
+                Greeted::MustResume(key) => {
+                    opening = Opening::Resume(key);
+                    stream = connect().await?;
+                }
+            }
+        }
+    }
+
+    /// Says hello on a new stream and hears the answer.
+    async fn greet(
+        &self,
+        mut stream: TcpStream,
+        greeting: &Greeting<'_>,
+        leases: &Leases,
+        id: RequestId,
+    ) -> Result<Greeted, ConnectError> {
+        let Greeting {
+            address,
+            settings,
+            opening,
+            ..
+        } = *greeting;
+        let unreachable = |error: io::Error| unreachable(address, &error);
         let hello = Hello {
             session_ttl_ms: settings.session_ttl_ms,
             token: Token::new(&settings.token)?,
@@ -206,7 +250,7 @@ impl Session {
             ..Hello::new(ClientName::new(&settings.name)?)
         };
         let mut out = BytesMut::new();
-        Request::Hello(hello).append(next_id(), &mut out);
+        Request::Hello(hello).append(id, &mut out);
         let sent = Moment::now();
         stream.write_all(&out).await.map_err(unreachable)?;
 
@@ -228,14 +272,18 @@ impl Session {
                             sent,
                             now: Moment::now(),
                         };
-                        let welcomed = self.welcomed(opening, &welcome, moments, settings, leases);
-                        let welcomed = welcomed.ok_or_else(|| ConnectError::Refused {
-                            address: address.to_owned(),
-                            code: ErrorCode::SESSION_ENDED,
-                            message: TOO_LATE.to_owned(),
-                        })?;
-                        input.advance(frame_bytes);
-                        return Ok(welcomed.into_opened(stream, input));
+                        return match self.welcomed(greeting, &welcome, moments, leases) {
+                            Heard::Welcomed(welcomed) => {
+                                input.advance(frame_bytes);
+                                Ok(Greeted::Opened(welcomed.into_opened(stream, input)))
+                            }
+                            Heard::MustResume(key) => Ok(Greeted::MustResume(key)),
+                            Heard::TooLate => Err(ConnectError::Refused {
+                                address: address.to_owned(),
+                                code: ErrorCode::SESSION_ENDED,
+                                message: TOO_LATE.to_owned(),
+                            }),
+                        };
                     }
                     Reply::HelloRefused { code, message, .. } | Reply::Error { code, message } => {
                         (code, message.as_str().to_owned())
@@ -257,16 +305,15 @@ impl Session {
         }
     }
 
-    /// Takes note of a welcome. `None`: the session is over by our own clock, and the server cannot know; see the module's
-    /// documentation.
+    /// Takes note of a welcome.
     fn welcomed(
         &self,
-        opening: Opening,
+        greeting: &Greeting<'_>,
         welcome: &Welcome<'_>,
         Moments { sent, now }: Moments,
-        settings: &Settings,
         leases: &Leases,
-    ) -> Option<Welcomed> {
+    ) -> Heard {
+        let opening = greeting.opening;
         let mut state = self.state.lock();
         let has_lapsed = |current: &Current| current.life.deadline() <= now;
         if opening != Opening::New
@@ -275,7 +322,15 @@ impl Session {
         {
             state.current = None;
             leases.lose_all(state.era.epoch, Loss::DeadlinePassed, now);
-            return None;
+            return Heard::TooLate;
+        }
+        if let Opening::Join(key) = opening
+            && welcome.grace_ms.is_some()
+            && greeting
+                .broken
+                .is_some_and(|broken| broken.era == state.era)
+        {
+            return Heard::MustResume(key);
         }
         let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
         let is_resume = matches!(opening, Opening::Resume(_));
@@ -310,10 +365,10 @@ impl Session {
         current.key = welcome.session;
         current.life.kept(sent, ttl);
         current.connection_count += 1;
-        Some(Welcomed {
+        Heard::Welcomed(Welcomed {
             era,
             life: Arc::clone(&current.life),
-            bounds: Bounds::new(welcome, settings.connection_count),
+            bounds: Bounds::new(welcome, greeting.settings.connection_count),
             must_claim: welcome.grace_ms.is_some() && is_resume,
             is_in_grace: welcome.grace_ms.is_some(),
         })
@@ -337,10 +392,11 @@ impl Session {
 }
 
 impl State {
-    fn next_opening(&self, unsettled: Option<Era>) -> Opening {
+    fn next_opening(&self, broken: Option<Broken>) -> Opening {
+        let must_repeat = broken.is_some_and(|it| it.has_backlog && it.era == self.era);
         match &self.current {
             None => Opening::New,
-            Some(current) if current.connection_count == 0 || unsettled == Some(self.era) => {
+            Some(current) if current.connection_count == 0 || must_repeat => {
                 Opening::Resume(current.key)
             }
             Some(current) => Opening::Join(current.key),
@@ -351,6 +407,39 @@ impl State {
 /// What is said of a session that the client itself gives up.
 const TOO_LATE: &str =
     "the server was restarted, and by the client's clock the session had ended by then";
+
+/// A hello, and why it says what it says.
+#[derive(Clone, Copy)]
+struct Greeting<'a> {
+    address: &'a str,
+    settings: &'a Settings,
+    opening: Opening,
+    broken: Option<Broken>,
+}
+
+/// What came of a greeting.
+enum Greeted {
+    Opened(Opened),
+    /// The session was joined and must be resumed: say hello again, on another stream.
+    MustResume(SessionKey),
+}
+
+/// What a welcome means.
+enum Heard {
+    Welcomed(Welcomed),
+    /// As [`Greeted::MustResume`].
+    MustResume(SessionKey),
+    /// The session is over by our own clock, and the server cannot know.
+    TooLate,
+}
+
+fn unreachable(address: &str, error: &io::Error) -> ConnectError {
+    ConnectError::Unreachable {
+        address: address.to_owned(),
+        kind: error.kind(),
+        message: error.to_string(),
+    }
+}
 
 /// When a hello was sent, and when its answer was read.
 #[derive(Clone, Copy)]

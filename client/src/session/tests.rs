@@ -49,13 +49,13 @@ impl World {
         }
     }
 
-    fn next_opening(&self, unsettled: Option<Era>) -> Opening {
-        self.session.state.lock().next_opening(unsettled)
+    fn next_opening(&self, broken: Option<Broken>) -> Opening {
+        self.session.state.lock().next_opening(broken)
     }
 
     /// Opens a connection as the session would, to a server that knows session `number`.
-    fn open(&self, unsettled: Option<Era>, number: u64) -> Welcomed {
-        let opening = self.next_opening(unsettled);
+    fn open(&self, broken: Option<Broken>, number: u64) -> Welcomed {
+        let opening = self.next_opening(broken);
         let is_resumed = match opening {
             Opening::New => false,
             Opening::Resume(known) | Opening::Join(known) => known == key(number),
@@ -74,10 +74,37 @@ impl World {
         sent: Moment,
         now: Moment,
     ) -> Option<Welcomed> {
+        match self.hear_as(opening, None, welcome, sent, now) {
+            Heard::Welcomed(welcomed) => Some(welcomed),
+            Heard::TooLate => None,
+            Heard::MustResume(key) => panic!("no reason to resume {key:?}"),
+        }
+    }
+
+    fn hear_as(
+        &self,
+        opening: Opening,
+        broken: Option<Broken>,
+        welcome: &Welcome<'_>,
+        sent: Moment,
+        now: Moment,
+    ) -> Heard {
+        let greeting = Greeting {
+            address: "nowhere:1",
+            settings: &self.settings,
+            opening,
+            broken,
+        };
         let moments = Moments { sent, now };
         self.session
-            .welcomed(opening, welcome, moments, &self.settings, &self.leases)
+            .welcomed(&greeting, welcome, moments, &self.leases)
     }
+}
+
+/// A connection of this era broke and left something unanswered.
+fn unanswered(era: Era) -> Option<Broken> {
+    let has_backlog = true;
+    Some(Broken { era, has_backlog })
 }
 
 #[test]
@@ -102,23 +129,63 @@ fn after_a_break_of_all_the_first_to_come_back_resumes() {
     let back = world.open(None, 1);
     assert_eq!(back.era.epoch, first.era.epoch, "it is the same session");
     assert!(!world.session.is_current(first.era), "in a new round");
-    assert_eq!(world.next_opening(Some(second.era)), Opening::Join(key(1)));
+    assert_eq!(
+        world.next_opening(unanswered(second.era)),
+        Opening::Join(key(1))
+    );
 }
 
 #[test]
-fn whoever_has_something_to_repeat_resumes_unless_somebody_has_since() {
+fn a_connection_with_something_to_repeat_resumes_unless_another_has_since() {
     let world = World::new();
     let (broken, healthy) = (world.open(None, 1), world.open(None, 1));
     world.session.disconnected(broken.era);
     assert_eq!(
-        world.next_opening(Some(broken.era)),
+        world.next_opening(unanswered(broken.era)),
         Opening::Resume(key(1))
     );
-    world.open(Some(broken.era), 1);
+    world.open(unanswered(broken.era), 1);
     // The server ended the healthy one too. What that one left unanswered is settled there, so it may simply join.
     assert!(!world.session.is_current(healthy.era));
     world.session.disconnected(healthy.era);
-    assert_eq!(world.next_opening(Some(healthy.era)), Opening::Join(key(1)));
+    assert_eq!(
+        world.next_opening(unanswered(healthy.era)),
+        Opening::Join(key(1))
+    );
+}
+
+/// A kill breaks both connections of a client, and the task of the second has not noticed yet.
+#[test]
+fn a_connection_that_joins_a_recovering_server_resumes_unless_another_has_since() {
+    let world = World::new();
+    let (first, second) = (world.open(None, 1), world.open(None, 1));
+    world.session.disconnected(first.era);
+    let has_backlog = false;
+    let [first, second] = [first.era, second.era].map(|era| Broken { era, has_backlog });
+    let recovering = Welcome {
+        grace_ms: Some(5_000),
+        ..welcome(1, true)
+    };
+    let now = Moment::now();
+    let hear = |opening, broken| world.hear_as(opening, Some(broken), &recovering, now, now);
+
+    let opening = world.next_opening(Some(first));
+    assert_eq!(opening, Opening::Join(key(1)));
+    let Heard::MustResume(same) = hear(opening, first) else {
+        panic!("no connection would claim anything");
+    };
+    let Heard::Welcomed(back) = hear(Opening::Resume(same), first) else {
+        panic!("the session lives");
+    };
+    assert!(back.must_claim);
+
+    world.session.disconnected(second.era);
+    let opening = world.next_opening(Some(second));
+    assert_eq!(opening, Opening::Join(key(1)));
+    let Heard::Welcomed(joined) = hear(opening, second) else {
+        panic!("the first has resumed the session");
+    };
+    assert!(!joined.must_claim);
 }
 
 #[test]
