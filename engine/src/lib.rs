@@ -19,28 +19,18 @@
 //!
 //! # The files
 //!
-//! | file            | what                                                                                  |
-//! |-----------------|---------------------------------------------------------------------------------------|
-//! | `engine.rs`     | the engine: which shard, which seat; `engine/`: settings, sessions, lists, numbers    |
-//! | `engine/short_way.rs` | what most calls come to: a cell, found next door or in the index, and a CAS       |
-//! | `shard.rs`      | the verbs, as far as a CAS can decide                                                 |
-//! | `contended.rs`  | the verbs under a shard's room mutex: queues, shared and reentrant locks               |
-//! | `settle.rs`     | bringing a contended key up to date: hand-off; `describe.rs`: who holds it             |
-//! | `restore.rs`    | locks that outlive a restart: restored, or claimed by their holders                    |
-//! | `home.rs`       | what only a shard's home core does: the wheel, eviction; `inbox.rs`: how it is asked   |
-//! | `ending.rs`     | how a lease ends without its owner's doing, by time or with its session                |
-//! | `cell.rs`       | one key's words and their transitions; `word.rs`: how the words are packed            |
-//! | `table/`        | from keys to cells: the index, how it grows, how it is reclaimed; `key.rs`            |
-//! | `slab.rs`       | slots that never move; `pieces.rs`: where they are                                     |
-//! | `arena.rs`      | the memory that the slabs of all shards share; `chunk.rs`: where it comes from         |
-//! | `hint.rs`       | prefetches, and huge pages for that memory and the indexes                              |
-//! | `room.rs`       | the data behind the room mutex; `note.rs`: what holders say of themselves             |
-//! | `noted.rs`      | a short note beside a plain grant, without the room                                   |
-//! | `session.rs`    | who lives and until when; `seat.rs`: what a session took through one thread           |
-//! | `wheel/`        | the timing wheel; `tick.rs`: time; `fence.rs`: fences, floor and ceiling              |
-//! | `mailbox.rs`    | how one core leaves work for another                                                  |
-//! | `request.rs`    | what is asked and answered                                                            |
-//! | `sync.rs`       | std or loom; `fault.rs`: the deliberate mistakes by which the models are tested       |
+//! | folder     | what                                                                             |
+//! |------------|----------------------------------------------------------------------------------|
+//! | `api/`     | what is asked and answered; the host that is told; settings                      |
+//! | `engine/`  | the verbs a caller sees; driving it; sessions; walks over the table; numbers     |
+//! | `shard/`   | one shard: verbs by CAS, verbs under the room mutex, hand-off, expiry, claims    |
+//! | `cell/`    | one key's words and their transitions                                            |
+//! | `table/`   | from keys to cells: the index, how it grows, how an outgrown one is freed        |
+//! | `memory/`  | slots that never move, and where their memory comes from                         |
+//! | `session/` | which sessions live and until when; what each took through one thread (a seat)   |
+//! | `time/`    | ticks and the timing wheel                                                       |
+//! | `sync/`    | std or loom; mailboxes and sleep flags, by which cores reach each other          |
+//! | `fault.rs` | the deliberate mistakes by which the models are tested                           |
 //!
 //! # Ground rules
 //!
@@ -48,45 +38,35 @@
 //!   holder of the room mutex touches queues and records.
 //! - Nothing here but `Engine::stock_up` waits; nothing reads a clock or touches a file. Time comes in as `now`, durability as a
 //!   ceiling of fences.
-//! - `unsafe` is in three places that something depends on: `table/reclaim.rs` (an outgrown index is freed), `pieces.rs` (a slot is found
-//!   by address) and `chunk.rs` (memory from the kernel); and in `hint.rs` around hints that change nothing a program can see.
+//! - `unsafe` is in three places that something depends on: `table/epoch.rs` (an outgrown index is freed), `memory/pieces.rs` (a slot is found
+//!   by address) and `memory/chunk.rs` (memory from the kernel); and in `memory/hint.rs` around hints that change nothing a program can see.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
-mod arena;
+mod api;
 mod cell;
-mod chunk;
-mod contended;
-mod describe;
-mod ending;
 mod engine;
 mod fault;
 mod fence;
-mod hint;
-mod home;
-mod inbox;
 mod key;
-mod mailbox;
-mod note;
-mod noted;
-mod pieces;
-mod request;
-mod restore;
-mod room;
-mod seat;
+mod memory;
 mod session;
-mod settle;
 mod shard;
-mod slab;
-mod sleep;
 mod sync;
 mod table;
-mod tick;
-pub mod wheel;
-mod word;
+mod time;
 
-pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Settings, Survey, WARM_MAX};
+use api::{request, settings};
+use cell::{note, word};
+use memory::{arena, chunk, hint, pieces, slab};
+use session::seat;
+use shard::{claim, home, inbox, noted, room};
+use sync::{mailbox, sleep};
+use time::tick;
+
+pub use claim::{OldHold, Reclaimed};
+pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Survey, WARM_MAX};
 #[cfg(loom)]
 pub use fault::{Fault, inject};
 pub use fence::Fence;
@@ -98,8 +78,9 @@ pub use request::{
     Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket,
     WAIT_MS_MAX,
 };
-pub use restore::{OldHold, Reclaimed};
 pub use seat::Seat;
 pub use session::SessionId;
+pub use settings::Settings;
 pub use sleep::SleepFlag;
 pub use tick::Tick;
+pub use time::wheel;

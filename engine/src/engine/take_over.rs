@@ -10,7 +10,7 @@ use crate::room::Room;
 use crate::seat::{CellRef, Seat, Taken};
 use crate::shard::{Answer, Shard};
 use crate::slab::NONE;
-use crate::table::reclaim::Guard;
+use crate::table::epoch::Guard;
 use crate::tick::Tick;
 
 impl<H: Host> Engine<H> {

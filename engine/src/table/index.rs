@@ -17,7 +17,7 @@ use crate::fault::{self, Fault};
 use crate::hint::{self, PAGE_BYTES};
 use crate::slab::SLOT_MAX;
 use crate::sync::{AtomicU32, Ordering};
-use crate::table::reclaim::IndexPointer;
+use crate::table::epoch::IndexPointer;
 
 const EMPTY: u32 = 0;
 const GONE: u32 = 1 << TAG_SHIFT;

@@ -13,9 +13,9 @@
 //! A cell found by its key is returned with the word that was read before the key was compared. Whoever changes the cell
 //! compares against that word, and so finds out if the cell has been evicted and reused in between.
 
+pub(crate) mod epoch;
 pub(crate) mod index;
-mod memory;
-pub(crate) mod reclaim;
+mod prefault;
 mod spare;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -30,10 +30,10 @@ use crate::slab::Slab;
 use crate::sync::Mutex;
 use crate::tick::Tick;
 use crate::word::Word;
+use epoch::{Attic, Guard, IndexPointer};
 use index::{Index, Insert, Probe, Search};
-pub(crate) use memory::Memory;
-use memory::StockCall;
-use reclaim::{Attic, Guard, IndexPointer};
+pub(crate) use prefault::Memory;
+use prefault::StockCall;
 use spare::Spare;
 use std::sync::Arc;
 
@@ -443,7 +443,7 @@ impl Table {
     /// Lays out the next index if this one fills up, and waits for its memory. `false`: there is nothing to do.
     fn stock_up(&self) -> bool {
         let capacity = {
-            let guard = reclaim::pin();
+            let guard = epoch::pin();
             let index = self.current(&guard);
             if !index.is_filling() || index.next.load(&guard).is_some() || self.spare.is_there() {
                 return false;
@@ -507,7 +507,7 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // The current index may be half-way to its successor, which nobody else owns.
-        let mut successor = match self.current.load(&reclaim::pin()) {
+        let mut successor = match self.current.load(&epoch::pin()) {
             Some(index) => index.next.take(),
             None => IndexPointer::null(),
         };

@@ -41,7 +41,7 @@ impl Bench {
 
     fn find(&self, name: &[u8]) -> Option<Found> {
         let key = Key::new(name).unwrap();
-        self.table.find(key, self.hash(name), &reclaim::pin())
+        self.table.find(key, self.hash(name), &epoch::pin())
     }
 
     fn hash(&self, name: &[u8]) -> u64 {
@@ -55,7 +55,7 @@ impl Bench {
             self.hash(name),
             &self.bounds,
             Tick::default(),
-            &reclaim::pin(),
+            &epoch::pin(),
         )?;
         match self.model.insert(name.to_vec(), found.slot) {
             Some(slot) => assert_eq!((found.slot, is_new), (slot, false)),
@@ -79,7 +79,7 @@ impl Bench {
     fn evict(&mut self, name: &[u8]) {
         let slot = self.model.remove(name).unwrap();
         let last = self.table.cell(slot).word().fence();
-        assert!(self.table.evict(slot, &self.bounds, &reclaim::pin()));
+        assert!(self.table.evict(slot, &self.bounds, &epoch::pin()));
         assert!(self.bounds.floor() >= last, "the floor has risen");
         assert!(self.table.cell(slot).word().is_dead());
     }
@@ -112,7 +112,7 @@ impl Bench {
     }
 
     fn capacity(&self) -> usize {
-        self.table.current(&reclaim::pin()).capacity()
+        self.table.current(&epoch::pin()).capacity()
     }
 }
 
@@ -366,11 +366,7 @@ fn a_cell_in_use_is_not_evicted() {
         Word::held(fence).with_rich(),
     ] {
         cell.set_word(word);
-        assert!(
-            !bench
-                .table
-                .evict(found.slot, &bench.bounds, &reclaim::pin())
-        );
+        assert!(!bench.table.evict(found.slot, &bench.bounds, &epoch::pin()));
         assert!(cell.word() == word);
     }
     cell.set_word(Word::free(fence));
@@ -420,7 +416,7 @@ fn there_is_never_more_than_one_cell_for_a_key() {
                 some => some,
             };
             let Some(slot) = next else { return evicted };
-            if table.evict(slot, &bounds, &reclaim::pin()) {
+            if table.evict(slot, &bounds, &epoch::pin()) {
                 evicted += 1;
             } else {
                 waiting.push_back(slot);
@@ -438,7 +434,7 @@ fn there_is_never_more_than_one_cell_for_a_key() {
             let number = (random >> 33) as usize % KEYS;
             let name = odd_name(number as u32);
             let (key, hash) = (Key::new(&name).unwrap(), table.hash_key.hash_one(&name[..]));
-            let guard = reclaim::pin();
+            let guard = epoch::pin();
             let (found, is_new) = table
                 .find_or_insert(key, hash, &bounds, Tick::default(), &guard)
                 .unwrap();
@@ -491,7 +487,7 @@ fn threads_that_insert_the_same_keys_agree_on_their_cells() {
             .map(|number| {
                 let name = odd_name(number);
                 let (key, hash) = (Key::new(&name).unwrap(), table.hash_key.hash_one(&name[..]));
-                let guard = reclaim::pin();
+                let guard = epoch::pin();
                 let (found, is_new) = table
                     .find_or_insert(key, hash, &bounds, Tick::default(), &guard)
                     .unwrap();

@@ -13,7 +13,7 @@ fn churned() -> (Bench, u32) {
     for name in bench.model.keys().cloned().collect::<Vec<_>>() {
         bench.evict(&name);
     }
-    while !bench.table.current(&reclaim::pin()).is_filling() {
+    while !bench.table.current(&epoch::pin()).is_filling() {
         bench.find_or_insert(&name(number)).unwrap();
         bench.evict(&name(number));
         number += 1;
@@ -30,7 +30,7 @@ fn the_next_index_has_room_for_all_that_come_while_its_mover_is_held_up() {
     let insert = |number: u32| {
         let name = name(number);
         let (key, hash) = (Key::new(&name).unwrap(), table.hash_key.hash_one(&name[..]));
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let (found, _) = table
             .find_or_insert(key, hash, bounds, Tick::default(), &guard)
             .unwrap();
@@ -39,7 +39,7 @@ fn the_next_index_has_room_for_all_that_come_while_its_mover_is_held_up() {
     let mut model: Vec<(Vec<u8>, u32)> = Vec::new();
     let unused = {
         let mut growth = table.growth.lock();
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let index = table.current(&guard);
         let capacity = table.successor_capacity(index);
         let unused = index.unused() as u32;
@@ -102,7 +102,7 @@ fn a_mover_held_up_twice_finds_room_in_the_new_index() {
         fresh - 1
     };
     let is_moving = |bench: &Bench| {
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let index = bench.table.current(&guard);
         index.next.load(&guard).is_some()
     };
@@ -116,7 +116,7 @@ fn a_mover_held_up_twice_finds_room_in_the_new_index() {
     // The next insertion makes it crowded, and an eighth of it is live.
     let kept = capacity * 3 / 8 - capacity / 4 - 70;
     let mut live = VecDeque::new();
-    let unused = |bench: &Bench| bench.table.current(&reclaim::pin()).unused();
+    let unused = |bench: &Bench| bench.table.current(&epoch::pin()).unused();
     while capacity - unused(&bench) + 1 < capacity / 4 * 3 {
         live.push_back(insert(&mut bench));
         if live.len() > kept {
@@ -128,14 +128,14 @@ fn a_mover_held_up_twice_finds_room_in_the_new_index() {
     let insert_only = |number: u32| {
         let name = name(number);
         let (key, hash) = (Key::new(&name).unwrap(), bench.hash(&name));
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let (_, is_new) = bench
             .table
             .find_or_insert(key, hash, &bench.bounds, Tick::default(), &guard)
             .unwrap();
         assert!(is_new);
     };
-    let guard = reclaim::pin();
+    let guard = epoch::pin();
     let index = bench.table.current(&guard);
     let mut growth = bench.table.growth.lock();
     let mut numbers = 10_000_000..;

@@ -10,31 +10,30 @@ use crate::request::{
 };
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
+use crate::settings::Settings;
 use crate::shard::{Common, Limits, Shard, Wait};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::AtomicU32;
-use crate::table::reclaim::{self, Guard};
+use crate::table::epoch::{self, Guard};
 use crate::table::{Memory, Table, TableSize};
 use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
+mod drive;
+mod fast_path;
 mod holds;
 mod listing;
 mod numbers;
 mod query;
 mod sessions;
-mod settings;
-mod short_way;
 mod survey;
 mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod time;
 
 pub use holds::Held;
 pub use listing::{Cursor, Page};
-pub use settings::Settings;
 pub use survey::{Hold, Survey};
 
 /// A host for those who never wait and do not care to be told: the engine alone, as an in-process lock table.
@@ -139,13 +138,13 @@ impl<H: Host> Engine<H> {
 
     /// Call this once before a batch of calls, and drop it after: they then share one entry into the table.
     pub fn batch(&self) -> Batch {
-        Batch(reclaim::pin())
+        Batch(epoch::pin())
     }
 
     /// Has fetched from memory what the next calls for these keys will read: many lines come in the time of one, as long as none
     /// of them waits for another. Changes nothing. Looks at the first [`WARM_MAX`] keys.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = Key<'k>>) {
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let mut places = [(0, 0); WARM_MAX];
         let mut count = 0;
         for (place, key) in places.iter_mut().zip(keys) {

@@ -14,6 +14,9 @@
 //! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
 //! cores ask for its attention, and `armed`, which they read.
 
+pub(crate) mod note;
+pub(crate) mod word;
+
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::StoredKey;

@@ -6,6 +6,16 @@
 //! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
 //! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
 
+pub(crate) mod claim;
+mod contended;
+mod describe;
+mod expiry;
+mod hand_off;
+pub(crate) mod home;
+pub(crate) mod inbox;
+pub(crate) mod noted;
+pub(crate) mod room;
+
 use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
@@ -19,7 +29,7 @@ use crate::session::{SessionId, Sessions};
 use crate::slab::NONE;
 use crate::sync::{AtomicU32, AtomicU64, Mutex};
 use crate::table::Table;
-use crate::table::reclaim::{self, Guard};
+use crate::table::epoch::{self, Guard};
 use crate::tick::Tick;
 use crate::word::{Kind, Word};
 use std::sync::Arc;
@@ -105,7 +115,7 @@ impl<H: Host> Shard<H> {
         wait: Option<Wait<H::Waiter>>,
         now: Tick,
     ) -> Answer<Outcome> {
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let terms = Terms::new(owner, request.span, now);
         // What lives in a record is under the room mutex from the start.
         if request.is_plain()
@@ -214,7 +224,7 @@ impl<H: Host> Shard<H> {
         span: Span,
         now: Tick,
     ) -> Renewal {
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let terms = Terms::new(owner, span, now);
         if span == Span::Forever {
             return self.renew_contended(key, hash, fence, &terms, &guard);
@@ -271,7 +281,7 @@ impl<H: Host> Shard<H> {
             outcome: (Release::NotHeld(why), 0),
             slot,
         };
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         loop {
             let Some(found) = self.table.find(key, hash, &guard) else {
                 return not_held(NotHeld::Free, NONE);
@@ -314,13 +324,13 @@ impl<H: Host> Shard<H> {
 
     /// Takes the lock away from whoever holds it under `fence`. `false`: nobody does.
     pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         self.force_contended(key, hash, fence, now, &guard)
     }
 
     /// Why the key is not held under `fence`. Whether it is was asked before.
     pub(crate) fn why_not_held(&self, key: Key<'_>, hash: u64, fence: Fence) -> NotHeld {
-        match self.table.find(key, hash, &reclaim::pin()) {
+        match self.table.find(key, hash, &epoch::pin()) {
             None => NotHeld::Free,
             Some(found) if found.word.is_held() => NotHeld::OtherFence,
             Some(found) => self.why_free(self.table.cell(found.slot), found.word, fence),
@@ -394,7 +404,7 @@ impl<H: Host> Shard<H> {
     }
 
     pub(crate) fn pin(&self) -> Guard {
-        reclaim::pin()
+        epoch::pin()
     }
 }
 

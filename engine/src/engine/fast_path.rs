@@ -18,7 +18,7 @@ use crate::seat::{CellRef, Seat, Taken};
 use crate::session::SessionId;
 use crate::shard::{Shard, held_ms};
 use crate::table::Found;
-use crate::table::reclaim;
+use crate::table::epoch;
 use crate::tick::Tick;
 use crate::word::Word;
 
@@ -102,7 +102,7 @@ impl<H: Host> Engine<H> {
     fn take_found(&self, key: Key<'_>, terms: &Terms) -> Option<(CellRef, Grant)> {
         let (number, hash) = self.locate(key);
         let shard = &self.shards[number];
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let (cell, Found { slot, word }) = shard.table.find_cell(key, hash, &guard)?;
         let grant = shard.take_if_free(cell, slot, word, terms)?;
         Some((CellRef::new(number, slot), grant))
@@ -119,7 +119,7 @@ impl<H: Host> Engine<H> {
     ) -> Option<(CellRef, u64)> {
         let (number, hash) = self.locate(key);
         let shard = &self.shards[number];
-        let guard = reclaim::pin();
+        let guard = epoch::pin();
         let (cell, Found { slot, word }) = shard.table.find_cell(key, hash, &guard)?;
         let held_ms = shard.give_back_if_own(cell, slot, word, fence, owner, now)?;
         Some((CellRef::new(number, slot), held_ms))

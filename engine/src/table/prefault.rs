@@ -1,6 +1,6 @@
 //! What the tables of all shards take their cells and blocks from, and what whoever waits for memory ahead of them has to do.
 
-use super::reclaim::Attic;
+use super::epoch::Attic;
 use super::{Table, TableSize};
 use crate::arena::{Arena, piece_count};
 use crate::cell::Cell;

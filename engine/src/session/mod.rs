@@ -5,6 +5,8 @@
 //! not somebody has got round to freeing it. A keep-alive is a CAS on the same word, which is why it extends all of a
 //! session's locks at once: their leases only say "as long as the session".
 
+pub(crate) mod seat;
+
 use crate::fault::{self, Fault};
 use crate::inbox::AWAKE;
 use crate::slab::{Slab, Slot};

@@ -20,7 +20,7 @@ use crate::session::SessionId;
 use crate::shard::{Answer, Shard, Wait, held_ms};
 use crate::slab::NONE;
 use crate::sync::Ordering;
-use crate::table::reclaim::Guard;
+use crate::table::epoch::Guard;
 use crate::tick::Tick;
 use crate::word::{Kind, Word};
 
