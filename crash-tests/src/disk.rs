@@ -1,10 +1,10 @@
 //! A disk that fails once, at a given moment, with a given error: the real one until then, and never asked again after.
 
-use server::wal::{DirDisk, Disk, DiskFile};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use wal::{DirDisk, Disk, DiskFile};
 
 /// What fails, the how-manyeth, and with which error of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What this does not show: SIGKILL ends a process but not the system, so what was written and not synced survives. Lost and
-//! torn writes are the business of `server/src/wal/tests/crash.rs`, which has a disk that forgets.
+//! torn writes are the business of `wal/src/tests/crash.rs`, which has a disk that forgets.
 //!
 //! # The files
 //!

@@ -2,11 +2,11 @@
 
 use crate::checker::Mode;
 use clap::ValueEnum;
-use server::wal::{self, Repair, RepairError};
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
+use wal::{Repair, RepairError};
 
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

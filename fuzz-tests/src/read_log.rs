@@ -7,7 +7,7 @@
 //!            u8 where (bit 0: the snapshot), u8 kind, u8 length of the payload, payload
 //! ```
 
-use server::fuzzing::{Framed, Raw, read_log};
+use wal::fuzzing::{Framed, Raw, read_log};
 
 /// The first byte of an input that is taken as it is.
 const RAW: u8 = 0;

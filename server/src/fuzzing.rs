@@ -2,25 +2,14 @@
 //!
 //! Each function takes any bytes, must come to an end without a panic, and asserts what has to hold whatever they are.
 
-mod memory;
-
 use crate::http;
 use crate::redis::recognise_text;
 use crate::server::Server;
-use crate::wal::fuzzing::check;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use engine::{KEY_BYTES_MAX, Key};
-use memory::MemoryDisk;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use std::sync::OnceLock;
-
-pub use crate::wal::fuzzing::{Framed, Raw};
-
-/// Reads a data directory with these files as a server, a tool and a repair would.
-pub fn read_log(files: Vec<(String, Vec<u8>)>) {
-    check(&|| MemoryDisk::with(files.clone()));
-}
 
 /// Looks which of the known scripts a text is. What does not change its meaning must not change the answer.
 pub fn recognise_script(text: &[u8]) {

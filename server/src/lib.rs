@@ -34,7 +34,6 @@
 //! | `panics.rs`         | what becomes of a server that panics; `open_files.rs`: what the system allows       |
 //! | `notices.rs`        | log lines that a crowd of peers could bring about                                   |
 //! | `storage/`          | what survives: ceilings, horizon, grace period, snapshots, putting locks back       |
-//! | `wal/`              | the log on disk (`docs/wal.md`)                                                     |
 //! | `fuzzing.rs`        | doors for `fuzz-tests`                                                              |
 //! | `clock.rs`          | the one source of time; `wall_clock.rs`: the other, for what outlives the process   |
 
@@ -72,7 +71,6 @@ mod start_error;
 mod stats;
 mod stock;
 mod storage;
-pub mod wal;
 mod wall_clock;
 
 pub use config::Config;

@@ -26,7 +26,6 @@ use crate::shared::Shared;
 use crate::standby::Standby;
 use crate::start_error::StartError;
 use crate::storage::{self, Alarm, Opening, Recovery, Restored, SyncHook};
-use crate::wal;
 use engine::{Engine, Fence, Settings};
 use rustix::fs::{Access, access};
 use std::io;

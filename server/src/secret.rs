@@ -5,10 +5,10 @@
 //! it is the session's owner who comes back. The key lies in the data directory (`wal/key.rs`), for the server's user only;
 //! with `durability = none` it is made anew at every start.
 
-use crate::wal::KEY_BYTES;
 use hmac::{Hmac, KeyInit, Mac};
 use protocol::SessionSecret;
 use sha2::Sha256;
+use wal::KEY_BYTES;
 
 /// Public ids are numbers that JavaScript holds exactly.
 pub(crate) const PUBLIC_ID_BITS: u32 = 53;

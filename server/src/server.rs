@@ -17,7 +17,6 @@ use crate::shared::{AdmissionHook, Shared};
 use crate::start_error::StartError;
 use crate::stock::Stocker;
 use crate::storage::{Keeper, SyncHook, Upkeep};
-use crate::wal::Disk;
 use engine::{Seat, SessionId};
 use hashbrown::HashMap;
 use std::io;
@@ -27,6 +26,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
+use wal::Disk;
 
 /// As a shell reports a program that an interrupt ended.
 const EXIT_AT_SECOND_SIGNAL: i32 = 130;

@@ -14,12 +14,12 @@ use crate::redis::{self, Port};
 use crate::registry::{Registry, Session};
 use crate::secret::SessionKeys;
 use crate::storage::{Recovery, Storage};
-use crate::wal::Record;
 use engine::{Engine, Limit, SessionId, Tick};
 use protocol::SessionSecret;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use tokio_util::sync::CancellationToken;
+use wal::Record;
 
 pub(crate) type AdmissionHook = Arc<dyn Fn() + Send + Sync>;
 

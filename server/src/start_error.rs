@@ -2,12 +2,12 @@
 
 use crate::auth::AuthError;
 use crate::config::SettingError;
-use crate::wal::WalError;
 use engine::Limit;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use wal::WalError;
 
 /// Why a server does not start. Whoever started it acts on it.
 #[derive(Debug)]

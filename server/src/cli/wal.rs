@@ -8,14 +8,14 @@ use clap::{Args, Subcommand};
 use protocol::limits::{SESSION_TTL_MS_MAX, TTL_MS_MAX};
 use serde::Serialize;
 use server::config::parse_time;
-use server::wal::{
-    self, Entry, IoFailure, NewLog, Record, Recovered, Repair, RepairError, Repaired, ReplayError,
-    Report, Utc, WalError,
-};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
+use wal::{
+    Entry, IoFailure, NewLog, Record, Recovered, Repair, RepairError, Repaired, ReplayError,
+    Report, Utc, WalError,
+};
 
 /// No lease can have been granted for longer.
 const LEASE_MAX: Duration = Duration::from_millis(if TTL_MS_MAX > SESSION_TTL_MS_MAX {

@@ -2,8 +2,8 @@
 
 use super::sheet::{Sheet, Spread, Unit};
 use crate::shared::Shared;
-use crate::wal::Histogram;
 use std::fmt;
+use wal::Histogram;
 
 /// What the log counts, at one moment.
 pub(super) struct LogNumbers {

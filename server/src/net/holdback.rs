@@ -10,11 +10,11 @@
 use crate::core::Core;
 use crate::net::connection::Connection;
 use crate::storage::Storage;
-use crate::wal::{Batch, Record, Ticket};
 use bytes::BytesMut;
 use engine::Tick;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use wal::{Batch, Record, Ticket};
 
 /// What a core has written down and what waits for it.
 #[derive(Default)]

@@ -19,9 +19,9 @@
 use crate::core::Core;
 use crate::registry::Session;
 use crate::storage::Storage;
-use crate::wal::{self, Record, Scope};
 use engine::{Fence, Grant, Key, Mode, Tick};
 use std::sync::atomic;
+use wal::{Record, Scope};
 
 /// What a grant's record says beside the grant.
 pub(crate) struct GrantTerms<'a> {

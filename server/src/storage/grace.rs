@@ -1,10 +1,10 @@
 //! The grace period: after a stop without notice, holders may claim what they held, and nothing new is granted.
 
-use crate::wal::Record;
 use engine::{Fence, Tick};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use wal::Record;
 
 /// How far the server has come to know who holds what.
 #[derive(Default)]

@@ -6,12 +6,12 @@ use super::opening::{next_ceiling, open_up, push_ceilings};
 use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
 use crate::shared::Shared;
 use crate::standby::Standby;
-use crate::wal::{Batch, Scope, WalError};
 use engine::{Fence, Tick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use wal::{Batch, Scope, WalError};
 
 /// How often it looks without being called.
 const ROUND: Duration = Duration::from_millis(100);

@@ -10,8 +10,6 @@
 
 use crate::config::{Config, Durability};
 use crate::server::{Builder, Server};
-use crate::wal::forgetful::{Dice, ForgetfulDisk, Keep};
-use crate::wal::{self, Disk, DiskFile, Repair, SEGMENT_BYTES};
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::{
@@ -25,6 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use wal::forgetful::{Dice, ForgetfulDisk, Keep};
+use wal::{Disk, DiskFile, Repair, SEGMENT_BYTES};
 
 /// Seeds that are tried unless the environment says otherwise.
 const SEEDS: u64 = 16;

@@ -20,10 +20,10 @@
 //! otherwise. A crash in that tenth of a second is the one case that is not covered.
 
 use crate::clock::Clock;
-use crate::wal::{Record, Recovered};
 use engine::Tick;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicI64, Ordering};
+use wal::{Record, Recovered};
 
 /// In the log: a lease that does not end.
 pub(crate) const FOREVER_UNIX_MS: u64 = u64::MAX;

@@ -51,12 +51,12 @@ pub(crate) use restore::{Restored, restore};
 pub(crate) use upkeep::Upkeep;
 
 use crate::host::Post;
-use crate::wal::{Batch, Leases, Listener, Record, Scope, Ticket, Wal, WalError};
 use engine::{SleepFlag, Tick};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
+use wal::{Batch, Leases, Listener, Record, Scope, Ticket, Wal, WalError};
 
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;

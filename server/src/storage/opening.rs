@@ -5,10 +5,10 @@ use crate::clock::Clock;
 use crate::config::{Config, Durability};
 use crate::host::{Post, Switchboard};
 use crate::secret::SessionKeys;
-use crate::wal::{self, Batch, Disk, Highest, Opened, Options, Record, Recovered, Scope, WalError};
 use engine::{Engine, Fence, Tick};
 use std::sync::Arc;
 use std::time::Duration;
+use wal::{Batch, Disk, Highest, Opened, Options, Record, Recovered, Scope, WalError};
 
 /// Fences that are made ready at once, per shard.
 pub(super) const CEILING_STEP: u64 = 1 << 20;
@@ -51,7 +51,7 @@ impl Opening {
             Some(disk) => wal::open_on(disk, &options)?,
             None => wal::open(&config.data_dir, &options)?,
         };
-        let keys = SessionKeys::new(recovered.session_key.bytes);
+        let keys = SessionKeys::new(recovered.session_key());
         report(&recovered);
         let clock = LogClock::resume(clock, &recovered);
         let grace = grace(&recovered, clock.now_unix_ms(), config.grace);

@@ -4,11 +4,11 @@
 use super::Storage;
 use crate::host::Mail;
 use crate::shared::Shared;
-use crate::wal::{Lease, Record, Scope, Snapshot, WalError};
 use engine::{Cursor, Fence, Held, Mode, SessionId, Tick};
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use wal::{Lease, Record, Scope, Snapshot, WalError};
 
 /// How many cells are looked at between two moments in which others may evict.
 const CELLS_PER_LOOK: u32 = 4_096;

@@ -4,11 +4,11 @@
 use super::{FOREVER_UNIX_MS, Opening};
 use crate::registry::Session;
 use crate::shared::Shared;
-use crate::wal::{Lease, Recovered, Scope};
 use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::thread;
+use wal::{Lease, Recovered, Scope};
 
 /// What was put back.
 #[derive(Default)]

@@ -4,11 +4,11 @@
 use super::{Storage, give_up, photo};
 use crate::shared::Shared;
 use crate::standby::Standby;
-use crate::wal::WalError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use wal::WalError;
 
 /// How often it looks whether there is something to do.
 const ROUND: Duration = Duration::from_millis(250);

@@ -2,11 +2,11 @@
 
 use crate::program::{Ended, Server, run};
 use serde_json::Value;
-use server::wal::{self, Lease, Options, Record, Scope};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
+use wal::{Lease, Options, Record, Scope};
 
 const NOW_UNIX_MS: u64 = 1_700_000_000_000;
 /// The highest ceiling in [`log`].

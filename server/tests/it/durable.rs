@@ -12,9 +12,9 @@ use protocol::{
 };
 use server::Server;
 use server::config::Durability;
-use server::wal::{self, Record};
 use std::path::Path;
 use tempfile::TempDir;
+use wal::Record;
 
 pub(crate) fn on(directory: &Path, durability: Durability) -> Server {
     with_grace(directory, durability, true)

@@ -8,7 +8,6 @@ use crate::redis::Redis;
 use protocol::{Reply, Request};
 use server::Server;
 use server::config::Durability;
-use server::wal::{DirDisk, Disk, DiskFile};
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use wal::{DirDisk, Disk, DiskFile};
 
 /// Long enough that no session of a test is kept alive by a record of its own meanwhile.
 const SESSION_MS: u32 = 3_600_000;

@@ -5,7 +5,6 @@ use crate::common::{LONG_MS, Peer, acquire, hello, hello_for, start_with, until}
 use crate::http::{free_port, get};
 use protocol::{ErrorCode, Hello, Reply, Token};
 use server::config::{Config, Durability};
-use server::wal::{DirDisk, Disk, DiskFile};
 use server::{Server, StartError};
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +12,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use wal::{DirDisk, Disk, DiskFile};
 
 fn with_log(directory: &Path, durability: Durability) -> impl FnOnce(&mut Config) {
     let data_dir = directory.to_owned();

@@ -14,10 +14,10 @@ use crate::experiments::processes::clock::FakeClock;
 use crate::experiments::processes::daemon::Daemon;
 use crate::experiments::report::{Report, yes};
 use serde::Serialize;
-use server::wal::{Entry, Record};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use wal::{Entry, Record};
 
 /// How far clocks are moved.
 const HOUR_S: i64 = 3_600;
@@ -178,7 +178,7 @@ fn running(told: Story, ahead_s: i64) -> Result<Moved, String> {
 /// What the wall clock showed to a server that is gone now, when its log last said so: at its start, or when the clock was set.
 fn clock_s(data: &Path) -> Result<i64, String> {
     let mut last_ms = 0;
-    let damage = server::wal::dump(data, &mut |entry| {
+    let damage = wal::dump(data, &mut |entry| {
         if let Entry::Record {
             record:
                 Record::Clock {

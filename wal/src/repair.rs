@@ -162,7 +162,8 @@ pub fn repair(dir: &Path, wish: &Repair) -> Result<Repaired, RepairError> {
     repair_on(Arc::new(disk), SEGMENT_BYTES, wish)
 }
 
-pub(crate) fn repair_on(
+/// The same on any disk, with a first segment of `segment_bytes`.
+pub fn repair_on(
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     wish: &Repair,

@@ -38,7 +38,8 @@ impl Highest {
         }
     }
 
-    pub(crate) fn read_on(disk: &dyn Disk) -> Result<Option<Highest>, WalError> {
+    /// The same on any disk.
+    pub fn read_on(disk: &dyn Disk) -> Result<Option<Highest>, WalError> {
         let mut highest = Highest::default();
         let error = match replay::walk(disk, &mut highest) {
             Ok(_) => return Ok(Some(highest)),

@@ -35,10 +35,13 @@
 //!   long as the segment in use has room (`room.rs`).
 //! - Nothing that replay does not believe is ever changed. Only `repair` writes over a damaged log, and only when told to.
 
+#![forbid(unsafe_code)]
+
 mod error;
 mod file;
 mod frame;
-pub(crate) mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod highest;
 mod key;
 mod leases;
@@ -64,7 +67,7 @@ pub use error::{IoFailure, Proof, ReplayError, WalError};
 pub use file::{DirDisk, Disk, DiskFile};
 pub use frame::{Flaw, Position, RECORD_BYTES_MAX};
 pub use highest::Highest;
-pub(crate) use key::KEY_BYTES;
+pub use key::KEY_BYTES;
 pub use leases::Leases;
 pub use log::{Options, SNAPSHOT_LOG_BYTES, SPARES_MAX};
 pub use metrics::{BUCKETS, Histogram, Metrics, Number};
@@ -80,10 +83,9 @@ pub use state::{BrokenRule, RecoveredSession};
 pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
-#[cfg(test)]
-pub(crate) use file::forgetful;
-#[cfg(test)]
-pub(crate) use repair::repair_on;
+#[cfg(any(test, feature = "testing"))]
+pub use file::forgetful;
+pub use repair::repair_on;
 
 use file::Blame;
 use log::Found;

@@ -1,5 +1,7 @@
 //! Logs made of any bytes, for `fuzz-tests`: what must hold of them, and how bytes become files that get past the checksums.
 
+mod memory;
+
 use super::error::WalError;
 use super::file::Disk;
 use super::frame::{self, Position};
@@ -11,6 +13,7 @@ use super::repair::{Repair, RepairError, repair_on};
 use super::replay::Tally;
 use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
 use super::{open_on, tools};
+use memory::MemoryDisk;
 use std::sync::Arc;
 
 /// The wall clock of all these servers.
@@ -19,9 +22,14 @@ const NOW_UNIX_MS: u64 = 1_700_000_000_000;
 /// The longest payload that fits into a record.
 const PAYLOAD_BYTES_MAX: usize = frame::RECORD_BYTES_MAX - frame::HEADER_BYTES;
 
+/// Reads a data directory with these files as a server, a tool and a repair would.
+pub fn read_log(files: Vec<(String, Vec<u8>)>) {
+    check(&|| MemoryDisk::with(files.clone()));
+}
+
 /// A server, `verify`, `dump` and `repair` agree on what is in the directory, and what one of them has opened or repaired the
 /// next one opens.
-pub(crate) fn check(disk: &dyn Fn() -> Arc<dyn Disk>) {
+fn check(disk: &dyn Fn() -> Arc<dyn Disk>) {
     let report = tools::verify_on(&*disk()).expect("memory does not fail");
     let highest = Highest::read_on(&*disk());
     let damage = tools::dump_on(&*disk(), &mut |entry| {

@@ -3,7 +3,7 @@
 use super::error::ReplayError;
 use super::file::Disk;
 use super::frame::Position;
-use super::key::SessionKey;
+use super::key::{KEY_BYTES, SessionKey};
 use super::leases::Leases;
 use super::record::Scope;
 use super::replay::{Layout, Torn};
@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 /// What a server finds when it opens its log.
 pub struct Recovered {
-    /// What sessions are signed with.
     pub(crate) session_key: SessionKey,
     /// The ceiling of each shard that ever had one. Keys may belong to other shards now.
     pub ceilings: BTreeMap<u16, u64>,
@@ -51,6 +50,11 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// The key that sessions are signed with.
+    pub fn session_key(&self) -> [u8; KEY_BYTES] {
+        self.session_key.bytes
+    }
+
     pub(crate) fn new(
         mut state: State,
         layout: &Layout,

@@ -23,7 +23,8 @@ pub(crate) const KEY_FILE: &str = "session.key";
 /// What the key is called until all of it is on the disk.
 const DRAFT: &str = "session.new";
 
-pub(crate) const KEY_BYTES: usize = 32;
+/// Bytes of the key that sessions are signed with.
+pub const KEY_BYTES: usize = 32;
 const CHECKSUM_BYTES: usize = 4;
 pub(crate) const FILE_BYTES: usize = KEY_BYTES + CHECKSUM_BYTES;
 

@@ -200,7 +200,7 @@ impl DiskFile for File {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod forgetful;
+#[cfg(any(test, feature = "testing"))]
+pub mod forgetful;
 #[cfg(test)]
 mod tests;

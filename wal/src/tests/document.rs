@@ -7,7 +7,7 @@ use super::super::{
     Lease, QUEUE_BYTES_MAX, RECORD_BYTES_MAX, SNAPSHOT_LOG_BYTES, SPARES_MAX, Scope, frame,
 };
 
-const DOCUMENT: &str = include_str!("../../../../docs/wal.md");
+const DOCUMENT: &str = include_str!("../../../docs/wal.md");
 
 #[test]
 fn every_kind_is_in_the_document() {

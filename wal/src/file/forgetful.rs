@@ -13,14 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What a disk writes as a whole or not at all.
-pub(crate) const SECTOR_BYTES: usize = 512;
+pub const SECTOR_BYTES: usize = 512;
 
 /// A small generator of numbers that look random, the same for the same seed.
 #[derive(Clone)]
-pub(crate) struct Dice(pub(crate) u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    pub(crate) fn roll(&mut self) -> u64 {
+    pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,18 +28,18 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.roll() % bound
     }
 
-    pub(crate) fn flip(&mut self) -> bool {
+    pub fn flip(&mut self) -> bool {
         self.roll() & 1 == 1
     }
 }
 
 /// What a power cut does to sectors that were written and not synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keep {
+pub enum Keep {
     Nothing,
     Everything,
     /// Those before a random one.
@@ -49,7 +49,7 @@ pub(crate) enum Keep {
 }
 
 impl Keep {
-    pub(crate) const ALL: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Prefix, Keep::Some];
+    pub const ALL: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Prefix, Keep::Some];
 }
 
 /// Operations that change something, and those that open or list, are counted, and one of them may go wrong.
@@ -64,7 +64,7 @@ enum Plan {
 
 /// How an operation fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FailKind {
+pub enum FailKind {
     /// A write or a sync meets a broken disk.
     Broken,
     /// A write or a creation finds no room; a sync does too, on file systems that decide late.
@@ -105,10 +105,10 @@ struct State {
 
 /// The disk. Clones are the same disk.
 #[derive(Clone)]
-pub(crate) struct ForgetfulDisk(Arc<Mutex<State>>);
+pub struct ForgetfulDisk(Arc<Mutex<State>>);
 
 impl ForgetfulDisk {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(Vec::new(), BTreeMap::new())
     }
 
@@ -127,32 +127,32 @@ impl ForgetfulDisk {
     }
 
     /// Operations so far.
-    pub(crate) fn operations(&self) -> u64 {
+    pub fn operations(&self) -> u64 {
         self.0.lock().operations
     }
 
     /// Operations so far that changed something, or would have.
-    pub(crate) fn changes(&self) -> u64 {
+    pub fn changes(&self) -> u64 {
         self.0.lock().changes
     }
 
     /// Whether the operation that was to fail has come.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.0.lock().has_failed
     }
 
     /// Kills the process at its n-th operation from the beginning of the disk, counted from 0.
-    pub(crate) fn stop_at(&self, operation: u64) {
+    pub fn stop_at(&self, operation: u64) {
         self.0.lock().plan = Plan::StopAt(operation);
     }
 
     /// Makes the n-th operation fail.
-    pub(crate) fn fail_at(&self, operation: u64, kind: FailKind) {
+    pub fn fail_at(&self, operation: u64, kind: FailKind) {
         self.0.lock().plan = Plan::FailAt(operation, kind);
     }
 
     /// The process is killed and the machine lives: what was written is in the cache, still not synced.
-    pub(crate) fn kill(&self) -> ForgetfulDisk {
+    pub fn kill(&self) -> ForgetfulDisk {
         let state = self.0.lock();
         let killed = Self::with(state.files.clone(), state.live.clone());
         {
@@ -164,7 +164,7 @@ impl ForgetfulDisk {
     }
 
     /// The power fails: what the next boot finds.
-    pub(crate) fn cut_power(&self, keep: Keep, dice: &mut Dice) -> ForgetfulDisk {
+    pub fn cut_power(&self, keep: Keep, dice: &mut Dice) -> ForgetfulDisk {
         let state = self.0.lock();
         let files = state
             .files
@@ -185,17 +185,17 @@ impl ForgetfulDisk {
         Self::with(files, names)
     }
 
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         self.0.lock().live.keys().cloned().collect()
     }
 
-    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+    pub fn read(&self, name: &str) -> Vec<u8> {
         let state = self.0.lock();
         state.files[state.live[name]].live.clone()
     }
 
     /// Replaces a file behind everybody's back.
-    pub(crate) fn tamper(&self, name: &str, bytes: Vec<u8>) {
+    pub fn tamper(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.0.lock();
         let file = state.live[name];
         state.files[file] = Image {
@@ -206,7 +206,7 @@ impl ForgetfulDisk {
     }
 
     /// Removes a file behind everybody's back.
-    pub(crate) fn lose(&self, name: &str) {
+    pub fn lose(&self, name: &str) {
         let mut state = self.0.lock();
         state.live.remove(name);
         state.durable.remove(name);

@@ -1,6 +1,6 @@
 //! A directory in memory.
 
-use crate::wal::{Disk, DiskFile};
+use super::super::file::{Disk, DiskFile};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
