@@ -34,7 +34,7 @@ fn append_against_sleep() {
     }
 }
 
-/// A core waits for the second of two syncs, and the first one rings its bell (`net/holdback.rs`, `storage/mod.rs`).
+/// A core waits for the second of two syncs, and the first one rings its bell (`core/durable_replies.rs`, `storage/mod.rs`).
 fn sync_against_await() {
     let posts = Arc::new([SleepFlag::new()]);
     let synced = Arc::new(AtomicU64::new(0));

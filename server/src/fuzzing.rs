@@ -2,9 +2,9 @@
 //!
 //! Each function takes any bytes, must come to an end without a panic, and asserts what has to hold whatever they are.
 
-use crate::http;
+use crate::observe::http;
 use crate::redis::recognise_text;
-use crate::server::Server;
+use crate::start::server::Server;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use engine::{KEY_BYTES_MAX, Key};

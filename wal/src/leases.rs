@@ -12,7 +12,7 @@
 //!
 //! A thread appends the records of a turn when the turn ends, so records of different threads may
 //! stand in the log in another order than their effects had. This is the whole list of what may be
-//! reordered; everything else is appended in the order of its effect (`net/record.rs` sees to it).
+//! reordered; everything else is appended in the order of its effect (`server/src/core/record.rs` sees to it).
 //!
 //! - Records of different keys, and of different fences of one key.
 //! - Of one key and fence: the grant, which may stand anywhere behind its place; the end

@@ -3,7 +3,7 @@
 
 use super::glob;
 use super::refusal::Refusal;
-use crate::host::{ConnectionId, Mail, Switchboard};
+use crate::core::mail::{ConnectionId, Mail, Switchboard};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::channels::{Channels, Topic};
 use super::command::Command;
 use super::name::Name;
 use super::port::Card;
-use crate::host::ConnectionId;
+use crate::core::mail::ConnectionId;
 use engine::Tick;
 use protocol::resp::Version;
 use std::collections::BTreeSet;

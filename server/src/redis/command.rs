@@ -37,7 +37,7 @@ use super::port::Sha;
 use super::refusal::Refusal;
 use super::script::Script;
 use super::section::Section;
-use crate::net::connection::Connection;
+use crate::conn::connection::Connection;
 use hashbrown::HashMap;
 use protocol::resp::{Writer, parse_integer};
 use smallvec::smallvec;

@@ -1,8 +1,8 @@
 //! Accepting clients of Redis. Over TCP every core has a listener of its own, as for native clients. A Unix socket there is only
 //! one of, which all cores accept from.
 
+use crate::conn::listener::{Arrival, admit_or_pause, bind_all};
 use crate::core::Core;
-use crate::net::listener::{Arrival, admit_or_pause, bind_all};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;

@@ -3,7 +3,7 @@
 use super::channels::Channels;
 use super::script::{self, Script};
 use super::section::Stripes;
-use crate::registry::Session;
+use crate::session::registry::Session;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;

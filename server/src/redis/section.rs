@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::signals::Signals;
 use super::value::Value;
 use crate::core::Core;
-use crate::host::{Mail, Waiter};
+use crate::core::mail::{Mail, Waiter};
 use engine::{Acquire, Fence, Grant, Mode, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;

@@ -1,17 +1,17 @@
-//! One connection of a Redis client: read what is there, decide all of it, write once. Like `net/connection.rs`, except that a
+//! One connection of a Redis client: read what is there, decide all of it, write once. Like `conn/connection.rs`, except that a
 //! command may block its connection, and that everything is answered in order.
 
 use super::listener::Stream;
 use super::talk::Talk;
-use crate::core::Core;
-use crate::net::connection::{
+use crate::conn::connection::{
     Connection, End, OUT_BYTES_HIGH, QUIET, READ_BYTES, READ_BYTES_MANY, Speech, WriteHalf, finish,
     sleep_until, write_some,
 };
-use crate::net::dispatch::Decided;
-use crate::net::places::InLine;
-use crate::notices::Notice;
-use crate::registry::Outcomes;
+use crate::conn::places::InLine;
+use crate::core::Core;
+use crate::native::dispatch::Decided;
+use crate::observe::notices::Notice;
+use crate::session::registry::Outcomes;
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::ErrorCode;

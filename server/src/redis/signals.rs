@@ -5,7 +5,7 @@
 
 use super::long_ttl::LongTtls;
 use super::refusal::Refusal;
-use crate::host::ConnectionId;
+use crate::core::mail::ConnectionId;
 use engine::Tick;
 use hashbrown::HashMap;
 use std::collections::VecDeque;

@@ -4,8 +4,8 @@
 
 use super::opening::{next_ceiling, open_up, push_ceilings};
 use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
-use crate::shared::Shared;
-use crate::standby::Standby;
+use crate::core::shared::Shared;
+use crate::system::standby::Standby;
 use engine::{Fence, Tick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

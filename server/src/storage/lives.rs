@@ -9,7 +9,7 @@
 //! `FENCEPOST_LIVES=N cargo test -p server lives` tries N seeds instead of a few.
 
 use crate::config::{Config, Durability};
-use crate::server::{Builder, Server};
+use crate::start::server::{Builder, Server};
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::{

@@ -19,7 +19,7 @@
 //! A step becomes known with the next records that are appended, and within a round of the keeper
 //! otherwise. A crash in that tenth of a second is the one case that is not covered.
 
-use crate::clock::Clock;
+use crate::system::clock::Clock;
 use engine::Tick;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -184,7 +184,7 @@ impl LogClock {
 
 /// The wall clock. Outside of this file it is for people only.
 pub(crate) fn unix_now_ms() -> u64 {
-    crate::wall_clock::now_unix_ms()
+    crate::system::wall_clock::now_unix_ms()
 }
 
 #[cfg(test)]

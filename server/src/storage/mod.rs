@@ -11,7 +11,7 @@
 //! | `grace.rs`    | after a stop without notice: how long holders may claim what is theirs                            |
 //! | `photo.rs`    | snapshots: everything that is held, written down at once                                          |
 //!
-//! How replies wait for the disk is in `net/holdback.rs`, what is written down for which request in `net/record.rs`.
+//! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which request in `core/record.rs`.
 //!
 //! # What is promised
 //!
@@ -50,7 +50,7 @@ pub(crate) use opening::{Opening, floor_without_log};
 pub(crate) use restore::{Restored, restore};
 pub(crate) use upkeep::Upkeep;
 
-use crate::host::Post;
+use crate::core::mail::Post;
 use engine::{SleepFlag, Tick};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -86,7 +86,7 @@ pub(crate) struct Storage {
     horizon_asked_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
-    /// Held while a count is read and appended: see `net/record.rs`.
+    /// Held while a count is read and appended: see `core/record.rs`.
     pub(crate) counts: Mutex<()>,
 }
 

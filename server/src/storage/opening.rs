@@ -1,10 +1,10 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
 use super::{Horizon, LogClock, LongLeases, Storage, SyncHook, Wakeup, give_up, unix_now_ms};
-use crate::clock::Clock;
 use crate::config::{Config, Durability};
-use crate::host::{Post, Switchboard};
-use crate::secret::SessionKeys;
+use crate::core::mail::{Post, Switchboard};
+use crate::session::secret::SessionKeys;
+use crate::system::clock::Clock;
 use engine::{Engine, Fence, Tick};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //! nothing goes on, and the snapshot is exact.
 
 use super::Storage;
-use crate::host::Mail;
-use crate::shared::Shared;
+use crate::core::mail::Mail;
+use crate::core::shared::Shared;
 use engine::{Cursor, Fence, Held, Mode, SessionId, Tick};
 use std::ops::Range;
 use std::sync::mpsc::{self, RecvTimeoutError};

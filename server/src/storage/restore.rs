@@ -2,8 +2,8 @@
 //! until the sessions end.
 
 use super::{FOREVER_UNIX_MS, Opening};
-use crate::registry::Session;
-use crate::shared::Shared;
+use crate::core::shared::Shared;
+use crate::session::registry::Session;
 use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! as long as the disk does, so they have a thread of their own, and ceilings never wait for them.
 
 use super::{Storage, give_up, photo};
-use crate::shared::Shared;
-use crate::standby::Standby;
+use crate::core::shared::Shared;
+use crate::system::standby::Standby;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};

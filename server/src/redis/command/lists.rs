@@ -1,7 +1,7 @@
 //! Signal lists: `LPUSH` leaves an element, `BLPOP` waits for one, in order of arrival.
 
 use super::Call;
-use crate::host::ConnectionId;
+use crate::core::mail::ConnectionId;
 use crate::redis::client::Blocked;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;

@@ -1,7 +1,7 @@
 //! Our own commands: fences and fair waiting, for any Redis driver.
 
 use super::{Call, integer, is};
-use crate::host::Waiter;
+use crate::core::mail::Waiter;
 use crate::redis::client::Blocked;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Section};

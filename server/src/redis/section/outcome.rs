@@ -1,7 +1,7 @@
 //! What the engine answered to an acquire: counted, written down, and turned into what a client is told.
 
 use super::Section;
-use crate::net::record::GrantTerms;
+use crate::core::record::GrantTerms;
 use crate::redis::refusal::Refusal;
 use engine::{Acquire, Grant, Mode, Outcome};
 

@@ -1,0 +1,98 @@
+//! The end: signals, and how a core lets its connections go.
+
+use crate::conn::connection::Speech;
+use crate::core::Core;
+use protocol::{ErrorCode, Push};
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// How often a core looks whether its last connection has gone.
+const POLL: Duration = Duration::from_millis(5);
+
+/// SIGTERM, SIGINT and SIGHUP, caught from the moment this exists: made before the server says that
+/// it is ready, so that a supervisor that hears that may stop it at once.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Stop,
+    Reload,
+}
+
+impl Signals {
+    /// Must be called inside a runtime.
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next of them.
+    pub(crate) async fn next(&mut self) -> Wish {
+        tokio::select! {
+            _ = self.terminate.recv() => Wish::Stop,
+            _ = self.interrupt.recv() => Wish::Stop,
+            _ = self.hang_up.recv() => Wish::Reload,
+        }
+    }
+}
+
+/// How long clients of Redis are answered while the server stops. They are not told that it does,
+/// and many ask again as soon as they have an answer: they would go on until the end of the grace
+/// period.
+const REDIS_DRAIN: Duration = Duration::from_millis(100);
+
+/// What a peer hears last.
+pub(crate) const MESSAGE: &str = "the server is shutting down";
+
+/// Tells every connection that it is over and answers its waiters; answers what is under way, for half of the grace period
+/// at most, except that nothing new is granted; and gives everybody the rest of it to read what is left. What has been
+/// decided is in the out-buffers already: nothing acknowledged is lost.
+pub(crate) async fn drain(core: &Rc<Core>) {
+    let grace = core.shared.config.shutdown_grace;
+    let begin = Instant::now();
+    let shutdown = Push::Shutdown {
+        grace_ms: (grace / 2).as_millis() as u32,
+    };
+    core.is_stopping.set(true);
+    for connection in core.all() {
+        if connection.speech() == Speech::Native {
+            connection.send(|out| shutdown.append(out));
+        }
+        core.end_waits(&connection);
+    }
+    // The grants that were on their way to those whose wait could not be ended.
+    core.open_all();
+    for connection in core.all() {
+        connection.drain();
+    }
+    wait_for_sockets(core, begin + REDIS_DRAIN.min(grace / 2)).await;
+    for connection in core.all() {
+        if connection.speech() != Speech::Native {
+            connection.close_with(ErrorCode::SHUTTING_DOWN, MESSAGE);
+        }
+    }
+    wait_for_sockets(core, begin + grace / 2).await;
+    for connection in core.all() {
+        connection.close_with(ErrorCode::SHUTTING_DOWN, MESSAGE);
+    }
+    wait_for_sockets(core, begin + grace).await;
+}
+
+/// Waits until the last socket is closed. One that goes while its peer is still sending is reset, and takes with it what the
+/// peer has not read; so those that are closing count.
+async fn wait_for_sockets(core: &Core, deadline: Instant) {
+    while core.sockets.get() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,244 @@
+//! Replies that wait for the disk: what was decided is written down first, and acknowledged when that is synced.
+//!
+//! A core collects the records of what it decides. When a turn is over, a batch of requests or of mail, it appends them to the
+//! log, all at once or the last of them, and holds back what the turn wrote to its connections. The log's writer rings the core's bell when
+//! something is synced, and the core lets go of what waited for it. Once a connection is held back, everything behind that
+//! waits too, so that replies leave in the order in which they were decided.
+//!
+//! Without a log, and for nearly all turns with `durability = fence`, there are no records and nothing is held back.
+
+use crate::conn::connection::Connection;
+use crate::core::Core;
+use crate::storage::Storage;
+use bytes::BytesMut;
+use engine::Tick;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wal::{Batch, Record, Ticket};
+
+/// What a core has written down and what waits for it.
+#[derive(Default)]
+pub(crate) struct Unsynced {
+    /// The records of this turn.
+    records: Batch,
+    /// What this turn's replies wait for besides them: records of this turn that were appended
+    /// before its end, or those that a repeated answer was first given for.
+    appended: Option<Ticket>,
+    /// The horizon among them.
+    horizon: Option<Tick>,
+    /// Connections that were told something in this turn.
+    told: Vec<Rc<Connection>>,
+    /// Earlier turns, in the order of their tickets.
+    turns: VecDeque<Turn>,
+}
+
+struct Turn {
+    ticket: Ticket,
+    horizon: Option<Tick>,
+    told: Vec<Rc<Connection>>,
+}
+
+/// Bytes of one connection that wait for one turn's records.
+pub(crate) struct Held {
+    /// `None` in the turn that wrote them.
+    ticket: Option<Ticket>,
+    bytes: BytesMut,
+}
+
+impl Core {
+    /// Adds a record to this turn's.
+    pub(crate) fn push_record(&self, record: &Record<'_>) {
+        self.unsynced.borrow_mut().records.push(record);
+    }
+
+    /// Sees to it that the horizon covers a lease, or a session, that is about to be promised until then.
+    #[inline]
+    pub(crate) fn cover(&self, storage: &Storage, until: Tick) {
+        if !storage.covers(until) {
+            self.ask_horizon(storage, until);
+        }
+    }
+
+    #[cold]
+    fn ask_horizon(&self, storage: &Storage, until: Tick) {
+        let mut unsynced = self.unsynced.borrow_mut();
+        if unsynced.horizon.is_none_or(|horizon| horizon < until) {
+            let horizon = Storage::horizon_for(until);
+            unsynced.records.push(&storage.ask_horizon(horizon));
+            unsynced.horizon = Some(horizon);
+        }
+    }
+
+    /// Tells a connection something that follows from what was decided in this turn.
+    pub(crate) fn answer(&self, connection: &Rc<Connection>, write: impl FnOnce(&mut BytesMut)) {
+        if !self.must_hold(connection) {
+            return connection.send_now(self, write);
+        }
+        let mut bytes = BytesMut::new();
+        write(&mut bytes);
+        connection.hold(bytes);
+    }
+
+    /// The same for what stands in the connection's out-buffer from `start` on.
+    pub(crate) fn hold_back(&self, connection: &Rc<Connection>, out: &mut BytesMut, start: usize) {
+        if out.len() > start && self.must_hold(connection) {
+            connection.hold(out.split_off(start));
+        }
+    }
+
+    fn must_hold(&self, connection: &Rc<Connection>) -> bool {
+        if self.shared.storage.is_none() {
+            return false;
+        }
+        let mut unsynced = self.unsynced.borrow_mut();
+        if unsynced.records.is_empty() && unsynced.appended.is_none() {
+            return connection.is_held_back();
+        }
+        let is_told = unsynced
+            .told
+            .last()
+            .is_some_and(|last| Rc::ptr_eq(last, connection));
+        if !is_told {
+            unsynced.told.push(connection.clone());
+        }
+        true
+    }
+
+    /// Appends what this turn has recorded so far. For what must be in the log before another core
+    /// may go on.
+    pub(crate) fn append_now(&self) {
+        if let Some(storage) = &self.shared.storage {
+            let mut unsynced = self.unsynced.borrow_mut();
+            if !unsynced.records.is_empty() {
+                let records = std::mem::take(&mut unsynced.records);
+                unsynced.appended = Some(storage.append(records));
+            }
+        }
+    }
+
+    /// Has this turn's replies wait for everything that any core has appended by now.
+    pub(crate) fn await_appended(&self) {
+        if let Some(storage) = &self.shared.storage {
+            self.append_now();
+            self.unsynced.borrow_mut().appended = Some(storage.wal.append_batch(Batch::new()));
+        }
+    }
+
+    /// Ends a turn: its records go to the log.
+    pub(crate) fn end_turn(&self) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        self.append_now();
+        let mut unsynced = self.unsynced.borrow_mut();
+        let Some(ticket) = unsynced.appended.take() else {
+            return;
+        };
+        let horizon = unsynced.horizon.take();
+        let told = std::mem::take(&mut unsynced.told);
+        told.iter().for_each(|connection| connection.seal(ticket));
+        unsynced.turns.push_back(Turn {
+            ticket,
+            horizon,
+            told,
+        });
+        drop(unsynced);
+        self.await_sync(storage);
+    }
+
+    /// Has the writer ring when something is synced; looks whether something is already.
+    fn await_sync(&self, storage: &Storage) {
+        let post = &self.shared.engine.host().posts[self.id];
+        // Either the writer sees that we wait, in `Wakeup::synced`, or we see what is synced.
+        post.awaits_sync.raise();
+        self.let_go(storage);
+    }
+
+    /// The bell rang: lets go of what is synced.
+    pub(crate) fn hear_of_sync(&self) {
+        if let Some(storage) = &self.shared.storage
+            && !self.unsynced.borrow().turns.is_empty()
+        {
+            self.await_sync(storage);
+        }
+    }
+
+    fn let_go(&self, storage: &Storage) {
+        let synced = storage.wal.synced();
+        let mut unsynced = self.unsynced.borrow_mut();
+        while let Some(turn) = unsynced.turns.front()
+            && turn.ticket <= synced
+        {
+            let turn = unsynced.turns.pop_front().expect("it is the front");
+            if let Some(horizon) = turn.horizon {
+                storage.horizon_synced(horizon);
+            }
+            for connection in turn.told {
+                connection.let_go(synced);
+            }
+        }
+    }
+
+    /// Whether the disk does not keep up: then a connection that waits for it is not read from.
+    pub(crate) fn is_congested(&self) -> bool {
+        let storage = self.shared.storage.as_ref();
+        storage.is_some_and(|storage| storage.wal.is_congested())
+    }
+}
+
+impl Connection {
+    pub(crate) fn is_held_back(&self) -> bool {
+        !self.held.borrow().is_empty()
+    }
+
+    /// Bytes that wait for the disk.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held_bytes.get()
+    }
+
+    /// Puts bytes behind everything that waits for the disk. If there are records in this turn, they wait for those.
+    fn hold(&self, bytes: BytesMut) {
+        self.held_bytes.set(self.held_bytes.get() + bytes.len());
+        self.held.borrow_mut().push_back(Held {
+            ticket: None,
+            bytes,
+        });
+    }
+
+    fn seal(&self, ticket: Ticket) {
+        let mut held = self.held.borrow_mut();
+        let unsealed = held
+            .iter_mut()
+            .rev()
+            .take_while(|held| held.ticket.is_none());
+        unsealed.for_each(|held| held.ticket = Some(ticket));
+    }
+
+    /// Appends to what waits for the disk, if anything does. `false`: nothing does.
+    pub(crate) fn append_held(&self, write: impl FnOnce(&mut BytesMut)) -> bool {
+        let mut held = self.held.borrow_mut();
+        let Some(last) = held.back_mut() else {
+            return false;
+        };
+        let before = last.bytes.len();
+        write(&mut last.bytes);
+        let more = last.bytes.len() - before;
+        self.held_bytes.set(self.held_bytes.get() + more);
+        true
+    }
+
+    /// Sends what waited for a ticket up to `synced`.
+    fn let_go(&self, synced: Ticket) {
+        let mut held = self.held.borrow_mut();
+        while let Some(first) = held.front()
+            // What was told without a record of its own follows what it stands behind.
+            && first.ticket.is_none_or(|ticket| ticket <= synced)
+        {
+            let first = held.pop_front().expect("it is the front");
+            self.held_bytes
+                .set(self.held_bytes.get() - first.bytes.len());
+            self.out.borrow_mut().unsplit(first.bytes);
+        }
+        self.bell.notify_one();
+    }
+}

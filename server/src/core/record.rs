@@ -1,0 +1,317 @@
+//! What is written down of which request. With `durability = lease` every change; with `fence` how long leases live at
+//! most, and that seldom, but every change of a lease that is longer than `--grace-max`; with `none` nothing.
+//!
+//! # Order
+//!
+//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/leases.rs` has the
+//! list of those that may be reordered. The others are kept in order thus:
+//!
+//! - An owner that was answered before it asked for the next change: the answer waited for the disk.
+//! - One connection, or several of one core: a core appends in the order in which it decides.
+//! - The Redis port: a command's records are appended before its keys are unlocked (`redis/section.rs`).
+//! - Counts of reentrant holds: `record_count` writes down the present count, not the one that its caller was told. It reads and
+//!   appends under one mutex, so a count that stands later in the log was read later.
+//!
+//! In `fence` one thing more can go wrong: a core that takes a lock away asks whether it is a long one before the core that
+//! granted it has said so. Then it writes nothing down. So the granting core first says so and then looks whether the lock is
+//! still there; the other core first takes it away and then asks. Each has a fence in between, so one of them finds out.
+
+use crate::core::Core;
+use crate::session::registry::Session;
+use crate::storage::Storage;
+use engine::{Fence, Grant, Key, Mode, Tick};
+use std::sync::atomic;
+use wal::{Record, Scope};
+
+/// What a grant's record says beside the grant.
+pub(crate) struct GrantTerms<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) is_shared: bool,
+    pub(crate) is_session_bound: bool,
+    pub(crate) note: &'a [u8],
+}
+
+/// What happened to the count of a hold.
+enum CountChange<'a> {
+    /// The session holds it once more.
+    Up(&'a Session),
+    Down,
+}
+
+impl Core {
+    /// A lock was granted, handed over or claimed.
+    #[inline]
+    pub(crate) fn record_grant(
+        &self,
+        session: &Session,
+        grant: &Grant,
+        terms: &GrantTerms<'_>,
+        now: Tick,
+    ) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Fences {
+            if !is_long(storage, session, grant.until, terms.is_session_bound, now) {
+                self.cover(storage, grant.until);
+                // A hold of several counts is a long one if it was when it began.
+                if grant.count == 1 || !storage.long.contains(terms.key, grant.fence.get()) {
+                    return;
+                }
+            }
+            self.follow(storage, session, terms.key, grant.fence.get());
+        }
+        if grant.count > 1 {
+            let change = CountChange::Up(session);
+            return self.record_count(storage, terms.key, grant.fence, change, now);
+        }
+        self.push_granted(
+            storage,
+            wal::Lease {
+                key: terms.key,
+                fence: grant.fence.get(),
+                session: session.public_id,
+                is_shared: terms.is_shared,
+                is_session_bound: terms.is_session_bound,
+                count: grant.count,
+                until_unix_ms: storage.unix_ms(grant.until),
+                granted_unix_ms: storage.unix_ms(now),
+                note: terms.note,
+            },
+        );
+        if storage.scope == Scope::Fences && !self.is_held(terms.key, grant.fence, now) {
+            self.record_release(terms.key, grant.fence.get(), 0, now);
+        }
+    }
+
+    fn is_held(&self, key: &[u8], fence: Fence, now: Tick) -> bool {
+        let key = Key::new(key).expect("it was granted");
+        self.shared.engine.holder(key, fence, now).is_some()
+    }
+
+    /// From here on everything is written down that happens to this lease, though short ones leave no
+    /// record.
+    fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
+        storage.long.insert(key, fence);
+        session.mark_logged();
+        // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign of life on another core
+        // either finds the session marked, or shows in the deadline that is read here.
+        atomic::fence(atomic::Ordering::SeqCst);
+        // With every long lease: which core's record of the session comes first does not matter then.
+        let deadline = self.shared.engine.session_deadline(session.id);
+        self.push_session(storage, session, deadline);
+    }
+
+    fn push_granted(&self, storage: &Storage, lease: wal::Lease<'_>) {
+        self.push_record(&match storage.scope {
+            Scope::Fences => Record::GrantedLong(lease),
+            Scope::Leases => Record::Granted(lease),
+        });
+    }
+
+    fn push_session(&self, storage: &Storage, session: &Session, deadline: Tick) {
+        self.push_record(&Record::SessionOpened {
+            session: session.public_id,
+            ttl_ms: session.ttl_ms,
+            deadline_unix_ms: storage.unix_ms(deadline),
+            name: session.client_name.as_bytes(),
+        });
+    }
+
+    /// A hold was counted once more, or once less and is not over; or it is to be written down as it is. One that is counted
+    /// once more is what it was when it was granted, whatever was asked for this time.
+    #[cold]
+    fn record_count(
+        &self,
+        storage: &Storage,
+        key: &[u8],
+        fence: Fence,
+        change: CountChange<'_>,
+        now: Tick,
+    ) {
+        let engine_key = Key::new(key).expect("it was granted");
+        let _in_order = storage.counts.lock();
+        let hold = self.shared.engine.holder(engine_key, fence, now);
+        match (hold, change) {
+            (Some(hold), CountChange::Up(session)) => self.push_granted(
+                storage,
+                wal::Lease {
+                    key,
+                    fence: fence.get(),
+                    session: session.public_id,
+                    is_shared: hold.mode == Mode::Shared,
+                    is_session_bound: hold.is_session_bound,
+                    count: hold.count,
+                    until_unix_ms: storage.unix_ms(hold.until),
+                    granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
+                    note: &hold.note,
+                },
+            ),
+            (Some(hold), CountChange::Down) => self.push_record(&Record::Released {
+                key,
+                fence: fence.get(),
+                count_left: hold.count,
+            }),
+            // It is over already.
+            (None, _) => self.record_release(key, fence.get(), 0, now),
+        }
+        self.append_now();
+    }
+
+    /// A lease of this session was renewed.
+    #[inline]
+    pub(crate) fn record_renewal(
+        &self,
+        session: &Session,
+        key: &[u8],
+        fence: Fence,
+        until: Tick,
+        now: Tick,
+    ) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Fences {
+            let is_long = storage.is_long(now.ms_until(until));
+            if !is_long {
+                self.cover(storage, until);
+            }
+            if !storage.long.contains(key, fence.get()) {
+                if is_long {
+                    self.follow(storage, session, key, fence.get());
+                    let change = CountChange::Up(session);
+                    self.record_count(storage, key, fence, change, now);
+                }
+                return;
+            }
+        }
+        self.push_record(&Record::Renewed {
+            key,
+            fence: fence.get(),
+            until_unix_ms: storage.unix_ms(until),
+        });
+    }
+
+    /// A lock was given back.
+    #[inline]
+    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32, now: Tick) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        let is_written_down = match (storage.scope, count_left) {
+            (Scope::Leases, _) => true,
+            (Scope::Fences, 0) => storage.long.remove(key, fence),
+            (Scope::Fences, _) => storage.long.contains(key, fence),
+        };
+        if !is_written_down {
+            return;
+        }
+        if count_left > 0
+            && let Some(fence) = Fence::new(fence)
+        {
+            return self.record_count(storage, key, fence, CountChange::Down, now);
+        }
+        self.push_record(&Record::Released {
+            key,
+            fence,
+            count_left,
+        });
+    }
+
+    /// A lock was taken away from its holder, who may not even have been told that it had it.
+    pub(crate) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
+        // Paired with the one in `follow`.
+        atomic::fence(atomic::Ordering::SeqCst);
+        self.shared.recovery.note_taken_away(key, fence);
+        match &self.shared.storage {
+            Some(storage) if storage.scope == Scope::Fences => {
+                let fences = storage.long.to_write_down(key, Some(fence.get()));
+                self.push_released(key, &fences);
+            }
+            _ => self.record_release(key, fence.get(), 0, now),
+        }
+    }
+
+    pub(crate) fn record_downgrade(&self, key: &[u8], fence: u64) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Leases || storage.long.contains(key, fence) {
+            self.push_record(&Record::Downgraded { key, fence });
+        }
+    }
+
+    /// A grant of this key took the place of others. In `lease` its own record tells replay so; in `fence` it may be a
+    /// short one, which has no record.
+    pub(crate) fn record_superseded(&self, key: &[u8]) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        let fences = storage.long.to_write_down(key, None);
+        self.push_released(key, &fences);
+    }
+
+    fn push_released(&self, key: &[u8], fences: &[u64]) {
+        for &fence in fences {
+            self.push_record(&Record::Released {
+                key,
+                fence,
+                count_left: 0,
+            });
+        }
+    }
+
+    pub(crate) fn record_session_opened(&self, session: &Session) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        // In `fence` it is written down with its first long lease.
+        if storage.scope == Scope::Leases {
+            let deadline = self.shared.engine.session_deadline(session.id);
+            self.push_session(storage, session, deadline);
+        }
+    }
+
+    /// A sign of life was taken note of.
+    pub(crate) fn record_session_kept(&self, session: &Session, deadline: Tick) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        let is_short = !storage.is_long(u64::from(session.ttl_ms));
+        if storage.scope == Scope::Fences && session.is_bound() && is_short {
+            self.cover(storage, deadline);
+        }
+        if storage.scope == Scope::Leases || session.is_logged() {
+            self.push_record(&Record::SessionKept {
+                session: session.public_id,
+                deadline_unix_ms: storage.unix_ms(deadline),
+            });
+        }
+    }
+
+    pub(crate) fn record_session_ended(&self, session: &Session) {
+        let Some(storage) = &self.shared.storage else {
+            return;
+        };
+        if storage.scope == Scope::Leases || session.is_logged() {
+            self.push_record(&Record::SessionEnded {
+                session: session.public_id,
+            });
+        }
+    }
+}
+
+/// Whether a lease that was just granted is longer than a horizon is to cover.
+#[inline]
+fn is_long(
+    storage: &Storage,
+    session: &Session,
+    until: Tick,
+    is_session_bound: bool,
+    now: Tick,
+) -> bool {
+    storage.is_long(match is_session_bound {
+        true => u64::from(session.ttl_ms),
+        false => now.ms_until(until),
+    })
+}

@@ -1,0 +1,174 @@
+//! What all cores share: the engine, the clock, the settings and the ways to reach each other.
+
+use crate::config::Config;
+use crate::conn::auth::Tokens;
+use crate::conn::places::Places;
+use crate::core::mail::Switchboard;
+use crate::observe::audit::Audit;
+use crate::observe::metrics::Metrics;
+use crate::observe::notices::Notices;
+use crate::redis::{self, Port};
+use crate::session::detached::Detached;
+use crate::session::registry::{Registry, Session};
+use crate::session::secret::SessionKeys;
+use crate::storage::{Recovery, Storage};
+use crate::system::clock::Clock;
+use crate::system::panics::Failure;
+use engine::{Engine, Limit, SessionId, Tick};
+use protocol::SessionSecret;
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use tokio_util::sync::CancellationToken;
+use wal::Record;
+
+pub(crate) type AdmissionHook = Arc<dyn Fn() + Send + Sync>;
+
+pub(crate) struct Shared {
+    pub(crate) engine: Engine<Switchboard>,
+    pub(crate) clock: Clock,
+    pub(crate) config: Config,
+    /// `lease_max` of the settings, as every request is compared with it. `u64::MAX`: no bound.
+    pub(crate) lease_max_ms: u64,
+    pub(crate) tokens: Tokens,
+    pub(crate) keys: SessionKeys,
+    /// `None` if nothing is to survive.
+    pub(crate) storage: Option<Arc<Storage>>,
+    pub(crate) recovery: Recovery,
+    /// `None` unless the settings ask for the Redis port.
+    pub(crate) redis: OnceLock<Port>,
+    /// The session that detached locks belong to; see `detached.rs`.
+    pub(crate) detached: Detached,
+    pub(crate) metrics: Metrics,
+    pub(crate) core_count: usize,
+    /// Those of connections that have introduced themselves, on all cores.
+    pub(crate) places: Arc<Places>,
+    pub(crate) notices: Notices,
+    /// Whether a thread has panicked.
+    pub(crate) failure: Arc<Failure>,
+    /// For tests: called by a core's thread for every connection that it lets in.
+    pub(crate) on_admission: Option<AdmissionHook>,
+    /// When the server started, for people.
+    pub(crate) started_unix_ms: u64,
+    /// Whoever waits for memory ahead of the cores.
+    pub(crate) stocker: OnceLock<Thread>,
+    /// Cancelled when the server is to stop.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.engine.host().registry
+    }
+
+    /// Where to leave audit events, if anybody wants them.
+    #[inline]
+    pub(crate) fn audit(&self) -> Option<&Audit> {
+        self.engine.host().audit.as_deref()
+    }
+
+    /// Has memory fetched if there is little left, without waiting for it.
+    pub(crate) fn look_after_stock(&self) {
+        if self.engine.is_stock_low()
+            && let Some(stocker) = self.stocker.get()
+        {
+            stocker.unpark();
+        }
+    }
+
+    /// Opens a session and registers it, under the name that it had before or a new one. `None` at
+    /// the limit.
+    pub(crate) fn open_session(
+        &self,
+        name: Option<(u64, SessionSecret)>,
+        client_name: &str,
+        ttl_ms: u32,
+        now: Tick,
+    ) -> Option<Arc<Session>> {
+        let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
+        let make = |name| {
+            let core_count = self.core_count;
+            let memory = self.registry().memory.clone();
+            let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
+            Arc::new(session)
+        };
+        let registry = self.registry();
+        let session = match name {
+            Some(name) => Some(make(name)).filter(|session| registry.insert(session.clone())),
+            None => registry.insert_new(|| make(self.keys.new_session())),
+        };
+        let Some(session) = session else {
+            self.engine.end_session(id);
+            self.engine.forget_session(id);
+            // Another connection of the same client was faster. With a new name there is no such
+            // client.
+            return registry.find_public(name?.0);
+        };
+        // Its time may have run out before anybody could find it; then nobody else will take it down.
+        if !self.engine.is_open(id, self.clock.now()) {
+            self.end_session(id);
+        }
+        Some(session)
+    }
+
+    /// Makes the Redis port ready: finds its session among those that were put back, or opens it. It never ends by itself.
+    pub(crate) fn open_redis(&self) -> Result<(), Limit> {
+        let session = self.open_lasting(redis::SESSION_ID, redis::SESSION_NAME)?;
+        let port = Port::new(session, self.engine.shard_count());
+        assert!(self.redis.set(port).is_ok(), "a server opens its port once");
+        Ok(())
+    }
+
+    /// A session of the server's own, which never ends: found among those that were put back, or opened.
+    pub(crate) fn open_lasting(&self, public_id: u64, name: &str) -> Result<Arc<Session>, Limit> {
+        let now = self.clock.now();
+        let session = match self.registry().find_public(public_id) {
+            Some(session) => session,
+            None => {
+                let secret = self.keys.secret(public_id);
+                self.open_session(Some((public_id, secret)), name, u32::MAX, now)
+                    .ok_or(Limit::Sessions)?
+            }
+        };
+        self.engine.keep_alive(session.id, u64::MAX, now);
+        self.record_session_that_lasts(&session);
+        Ok(session)
+    }
+
+    /// Writes down the server's own sessions that were opened, or put back, before the log was begun.
+    pub(crate) fn record_lasting(&self) {
+        let port = self.redis.get().map(|port| &port.session);
+        for session in port.into_iter().chain(self.detached()) {
+            self.record_session_that_lasts(session);
+        }
+    }
+
+    fn record_session_that_lasts(&self, session: &Session) {
+        if let Some(storage) = &self.storage {
+            session.mark_logged();
+            let deadline = self.engine.session_deadline(session.id);
+            storage.wal.append(&Record::SessionOpened {
+                session: session.public_id,
+                ttl_ms: session.ttl_ms,
+                deadline_unix_ms: storage.unix_ms(deadline),
+                name: session.client_name.as_bytes(),
+            });
+        }
+    }
+
+    /// How long nothing new could be granted if the server crashed at this moment and came back at
+    /// once.
+    pub(crate) fn crash_grace_ms(&self, now: Tick) -> u64 {
+        let of_this_life = self
+            .storage
+            .as_ref()
+            .map(|storage| storage.crash_grace_ms(now));
+        let of_those_before = self.recovery.remaining_ms(now);
+        of_this_life.unwrap_or(0).max(of_those_before.unwrap_or(0))
+    }
+
+    /// Ends a session now: its locks go to those who wait for them.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        self.engine.end_session(session);
+        self.engine.host().end_session(session);
+    }
+}

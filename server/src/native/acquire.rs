@@ -1,0 +1,188 @@
+//! An acquire: granted, put in line or refused, and what is counted and written down of it.
+
+use super::dispatch::{Batch, engine_key, session_ended, span};
+use crate::core::mail::Waiter;
+use crate::core::record::GrantTerms;
+use crate::native::reply;
+use crate::session::registry::{Remembered, Session};
+use bytes::BytesMut;
+use engine::{Outcome, Seat, Tick};
+use protocol::{Acquire, BusyBound, ErrorCode, Lease, Reply, RequestId, UnavailableReason};
+use std::sync::Arc;
+
+impl Batch {
+    #[inline]
+    pub(super) fn acquire(
+        &mut self,
+        id: RequestId,
+        is_repeat: bool,
+        acquire: &Acquire<'_>,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        if acquire.is_detached {
+            return self.acquire_detached(id, is_repeat, acquire, now, out);
+        }
+        self.acquire_for(None, id, is_repeat, acquire, seat, now, out);
+    }
+
+    /// For the session that all detached locks belong to.
+    #[cold]
+    fn acquire_detached(
+        &mut self,
+        id: RequestId,
+        is_repeat: bool,
+        acquire: &Acquire<'_>,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let core = self.core.clone();
+        let owner = match core.shared.open_detached() {
+            Ok(owner) => owner,
+            Err(limit) => {
+                core.metrics().count_busy(limit);
+                return reply::busy(limit).append(id, out);
+            }
+        };
+        core.ask_as_detached(|seat| {
+            self.acquire_for(Some(owner), id, is_repeat, acquire, seat, now, out);
+        });
+    }
+
+    /// Without an `owner` it is the connection's own session. The seat is the owner's.
+    #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request and its owner, plus the four things every verb needs"
+    )]
+    fn acquire_for(
+        &mut self,
+        owner: Option<&Arc<Session>>,
+        id: RequestId,
+        is_repeat: bool,
+        acquire: &Acquire<'_>,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let shared = &self.core.shared;
+        let owner = owner.unwrap_or(&self.connection.session);
+        let metrics = self.core.metrics();
+        metrics.acquire_attempts.bump();
+        if self.core.is_stopping.get() {
+            let reason = UnavailableReason::SHUTTING_DOWN;
+            let reply = Reply::Unavailable {
+                reason,
+                retry_after_ms: 0,
+            };
+            return reply.append(id, out);
+        }
+        if self.is_too_long(acquire.lease) {
+            return self.refuse_too_long(id, acquire.lease, out);
+        }
+        if acquire.lease == Lease::Session {
+            // Before the engine reads until when the session lives: see `Session::mark_bound`.
+            owner.mark_bound();
+        }
+        let request = engine::Acquire {
+            key: engine_key(acquire.key),
+            mode: match acquire.mode {
+                protocol::Mode::Exclusive => engine::Mode::Exclusive,
+                protocol::Mode::Shared => engine::Mode::Shared,
+            },
+            span: span(acquire.lease),
+            reentrant: acquire.is_reentrant,
+            note: acquire.metadata.as_bytes(),
+            asks_who: true,
+        };
+        let mut outcome = shared.engine.acquire(seat, &request, now);
+        // Most acquires are granted at once, so a waiter is only made for one that is not.
+        if acquire.wait_ms > 0
+            && matches!(
+                outcome,
+                Outcome::Held(_) | Outcome::UpgradeRefused(_) | Outcome::AtCeiling
+            )
+        {
+            if self.connection.waits.borrow().len() >= shared.config.in_flight_max as usize {
+                metrics.busy_in_flight.bump();
+                return Reply::Busy {
+                    bound: BusyBound::IN_FLIGHT,
+                    retry_after_ms: 0,
+                }
+                .append(id, out);
+            }
+            if self.connection.waits.borrow().contains_key(&id.get()) {
+                metrics.malformed.bump();
+                let message = format!("request id {} is taken by an acquire that waits", id.get());
+                return reply::error(ErrorCode::MALFORMED, &message).append(id, out);
+            }
+            let waiter = Waiter {
+                connection: self.connection.id,
+                session: seat.session(),
+                request_id: id.get(),
+                is_repeat,
+                key: acquire.key.as_bytes().into(),
+                mode: request.mode,
+                lease: acquire.lease,
+                note: match shared.storage {
+                    Some(_) => request.note.into(),
+                    None => Box::default(),
+                },
+                trace_id: (!acquire.trace_id.as_str().is_empty())
+                    .then(|| Arc::from(acquire.trace_id.as_str())),
+                asked: now,
+            };
+            outcome = shared.engine.acquire_or_wait(
+                seat,
+                &request,
+                u64::from(acquire.wait_ms),
+                waiter,
+                now,
+            );
+        }
+        match outcome {
+            Outcome::Granted(grant) => {
+                self.core.count_grant(owner, &grant, 0);
+                if let Some(audit) = shared.audit() {
+                    audit.granted(&self.connection.session, acquire, &grant);
+                }
+                let terms = GrantTerms {
+                    key: acquire.key.as_bytes(),
+                    is_shared: request.mode == engine::Mode::Shared,
+                    is_session_bound: acquire.lease == Lease::Session,
+                    note: request.note,
+                };
+                self.core.record_grant(owner, &grant, &terms, now);
+                self.outcomes.push((id.get(), Remembered::Granted(grant)));
+                reply::granted(&grant, now).append(id, out);
+            }
+            Outcome::Queued { ticket, .. } => self.connection.start_wait(id.get(), ticket),
+            Outcome::Held(holder) | Outcome::UpgradeRefused(holder) => {
+                metrics.acquire_refusals.bump();
+                let you = self.connection.session.id;
+                reply::with_holder(shared, &holder, you, now, |contention| {
+                    Reply::Refused(contention).append(id, out);
+                });
+            }
+            Outcome::Busy(limit) => {
+                metrics.count_busy(limit);
+                reply::busy(limit).append(id, out);
+            }
+            Outcome::AtCeiling => {
+                metrics.at_ceiling.bump();
+                // Otherwise the keeper is about to raise the ceiling.
+                let at_ceiling = Reply::Unavailable {
+                    reason: UnavailableReason::AT_CEILING,
+                    retry_after_ms: 1,
+                };
+                self.recovering(now).unwrap_or(at_ceiling).append(id, out);
+            }
+            Outcome::SessionEnded => session_ended().append(id, out),
+            Outcome::Invalid(invalid) => {
+                metrics.malformed.bump();
+                reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Claims: after a stop without notice, holders say what they held, and the server believes them for a while.
+
+use crate::core::record::GrantTerms;
+use crate::native::dispatch::{Batch, engine_fence, engine_key, span};
+use crate::native::reply;
+use crate::session::registry::Remembered;
+use bytes::BytesMut;
+use engine::{OldHold, Reclaimed, Seat, Span, Tick};
+use protocol::{ErrorCode, Lease, Mode, NotHeldReason, Reclaim, Reply, RequestId};
+
+impl Batch {
+    /// Puts a lock back for who says that it held it, unless somebody claimed it under a higher fence.
+    pub(super) fn reclaim(
+        &mut self,
+        id: RequestId,
+        claim: &Reclaim<'_>,
+        seat: &mut Seat,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        let shared = &self.core.shared;
+        let session = &self.connection.session;
+        let Some(fence) = engine_fence(claim.fence) else {
+            let reason = NotHeldReason::NEVER;
+            return Reply::NotHeld { reason }.append(id, out);
+        };
+        let key = engine_key(claim.key);
+        if shared.recovery.was_taken_away(key.bytes(), fence) {
+            let reason = NotHeldReason::FORCED;
+            return Reply::NotHeld { reason }.append(id, out);
+        }
+        let was_held = self.holds(claim.key, now);
+        let old = OldHold {
+            key,
+            fence,
+            mode: match claim.mode {
+                Mode::Exclusive => engine::Mode::Exclusive,
+                Mode::Shared => engine::Mode::Shared,
+            },
+            // Asked for when the bound was another, perhaps: it is no reason to lose the lock.
+            span: match span(claim.lease) {
+                Span::Ms(ms) => Span::Ms(ms.min(shared.lease_max_ms)),
+                span => span,
+            },
+            count: claim.hold_count,
+            // Since when it knows best itself; here it counts from its claim.
+            held_ms: 0,
+            note: claim.metadata.as_bytes(),
+        };
+        if claim.lease == Lease::Session {
+            session.mark_bound();
+        }
+        match shared.engine.reclaim(seat, &old, now) {
+            Reclaimed::Granted(grant) => {
+                if !was_held {
+                    self.core.metrics().holds_begun.bump();
+                    session.count_held(self.core.id, 1);
+                    shared.recovery.count_claim();
+                }
+                let terms = GrantTerms {
+                    key: key.bytes(),
+                    is_shared: claim.mode == Mode::Shared,
+                    is_session_bound: claim.lease == Lease::Session,
+                    note: old.note,
+                };
+                self.core.record_grant(session, &grant, &terms, now);
+                self.core.record_superseded(key.bytes());
+                if let Some(audit) = shared.audit() {
+                    audit.claimed(session, claim, &grant);
+                }
+                self.outcomes.push((id.get(), Remembered::Granted(grant)));
+                reply::granted(&grant, now).append(id, out);
+            }
+            Reclaimed::Superseded => {
+                let reason = NotHeldReason::OTHER_OWNER;
+                Reply::NotHeld { reason }.append(id, out);
+            }
+            Reclaimed::NotHeld(why) => self.not_held(why, claim.key, now).append(id, out),
+            Reclaimed::Busy(limit) => reply::busy(limit).append(id, out),
+            Reclaimed::Invalid(invalid) => {
+                reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests that come again because their answer was lost: what has taken effect is answered from memory.
+
+use crate::core::record::GrantTerms;
+use crate::native::dispatch::{Batch, engine_fence, engine_key};
+use crate::native::reply;
+use crate::session::registry::{Recollection, Remembered, Session};
+use engine::{Grant, Holder, Tick};
+use protocol::{Acquire, ErrorCode, Mode, Reply, Request, RequestId};
+
+impl Batch {
+    /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
+    pub(super) fn recall(
+        &self,
+        id: RequestId,
+        request: &Request<'_>,
+        now: Tick,
+    ) -> Option<Reply<'static>> {
+        match (self.connection.session.recall(id.get()), request) {
+            (Recollection::Outcome(Remembered::Granted(grant)), Request::Acquire(acquire)) => {
+                // The lease may have been renewed since, or be over: then nothing is left of it.
+                let you = Some(self.owner(acquire).id);
+                let engine = &self.core.shared.engine;
+                let holder = engine.holder(engine_key(acquire.key), grant.fence, now);
+                let holder = holder.filter(|holder| holder.owner == you);
+                let until = holder.as_ref().map_or(now, |holder| holder.until);
+                if let Some(holder) = holder {
+                    self.record_again(acquire, &holder, now);
+                }
+                Some(reply::granted(&Grant { until, ..grant }, now))
+            }
+            (Recollection::Outcome(Remembered::Released { count }), Request::Release { .. }) => {
+                // Its record was appended before the outcome could be seen: `Batch::decide`.
+                self.core.await_appended();
+                Some(Reply::Released {
+                    remaining_count: count,
+                })
+            }
+            // Others than exclusive ones would be counted twice; and an exclusive one would wait for itself. Without a wait it
+            // is refused, and nothing happens.
+            (Recollection::Forgotten, Request::Acquire(acquire))
+                if acquire.is_reentrant
+                    || acquire.mode == Mode::Shared
+                    || acquire.wait_ms > 0
+                        && self.is_held_by(self.owner(acquire).id, acquire.key, now) =>
+            {
+                Some(forgotten())
+            }
+            (Recollection::Forgotten, Request::Release { key, fence }) => {
+                let fence = engine_fence(*fence)?;
+                // Still held: perhaps because the first sending did nothing, perhaps because it gave back one hold of several. To
+                // do it again might give back one too many.
+                let engine = &self.core.shared.engine;
+                let holder = engine.holder(engine_key(*key), fence, now);
+                holder.is_some().then(forgotten)
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes a grant down once more: its first record may not be on the disk yet, nor even in the log, if it was handed over
+    /// by mail. The answer then waits for this one.
+    fn record_again(&self, acquire: &Acquire<'_>, holder: &Holder, now: Tick) {
+        let grant = Grant {
+            fence: holder.fence,
+            until: holder.until,
+            count: holder.count,
+        };
+        let terms = GrantTerms {
+            key: acquire.key.as_bytes(),
+            is_shared: holder.mode == engine::Mode::Shared,
+            is_session_bound: holder.is_session_bound,
+            note: &holder.note,
+        };
+        let owner = self.owner(acquire);
+        self.core.record_grant(owner, &grant, &terms, now);
+    }
+
+    /// The session to which what is granted belongs.
+    fn owner(&self, acquire: &Acquire<'_>) -> &Session {
+        let detached = self.core.shared.detached().filter(|_| acquire.is_detached);
+        detached.unwrap_or(&self.connection.session)
+    }
+}
+
+fn forgotten() -> Reply<'static> {
+    reply::error(
+        ErrorCode::FORGOTTEN,
+        "what became of this request has been forgotten; ask for what is held",
+    )
+}

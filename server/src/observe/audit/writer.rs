@@ -1,0 +1,294 @@
+//! The thread that writes the audit log.
+
+use super::{Audit, EVENTS_MAX, Event, line};
+use crate::system::clock::Clock;
+use crate::system::panics::Watch;
+use crate::system::standby::Standby;
+use engine::Tick;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// How long the thread rests when there is nothing to write. It looks by itself, because waking it would cost whoever
+/// leaves an event a system call; the queue holds far more than comes in meanwhile.
+const REST: Duration = Duration::from_millis(20);
+
+/// The same when nothing has come for a round: short enough for the queue to hold what a million locks a second leave behind.
+const IDLE_REST: Duration = Duration::from_millis(50);
+
+/// Written at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// How long the thread rests when the file cannot be written.
+const FAILURE_REST: Duration = Duration::from_secs(1);
+
+/// The thread that writes. Dropping it writes what is left and ends it.
+pub(crate) struct Writer {
+    path: PathBuf,
+    audit: Arc<Audit>,
+    /// A file to go on in.
+    next: Arc<Mutex<Option<File>>>,
+    stage: Stage,
+}
+
+enum Stage {
+    Prepared { standby: Standby, file: File },
+    Running(JoinHandle<()>),
+    Ended,
+}
+
+impl Writer {
+    /// Opens the file, to write at its end, and gets the thread. Nothing is written yet.
+    pub(crate) fn prepare(path: &Path, clock: Clock) -> io::Result<Writer> {
+        let file = open(path)?;
+        let standby = Standby::spawn("audit".to_owned())?;
+        Ok(Writer {
+            path: path.to_owned(),
+            audit: Arc::new(Audit::new(clock, EVENTS_MAX)),
+            next: Arc::default(),
+            stage: Stage::Prepared { standby, file },
+        })
+    }
+
+    /// Begins to write. The thread holds `watch` for as long as it runs.
+    pub(crate) fn begin(&mut self, watch: Watch) {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::Prepared { standby, file } => {
+                let (audit, next) = (self.audit.clone(), self.next.clone());
+                let file = LogFile { file, next };
+                let thread = standby.begin(move || {
+                    let _watch = watch;
+                    write_all(&audit, file);
+                });
+                self.stage = Stage::Running(thread);
+            }
+            other => self.stage = other,
+        }
+    }
+
+    /// Opens the path once more, where a program that rotates logs may have made room for a new
+    /// file, and has the thread go on there. What was left before may still go to the old one. If
+    /// it cannot be opened, nothing changes.
+    pub(crate) fn reopen(&self) -> io::Result<&Path> {
+        *self.next.lock() = Some(open(&self.path)?);
+        if let Stage::Running(thread) = &self.stage {
+            thread.thread().unpark();
+        }
+        Ok(&self.path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn audit(&self) -> Arc<Audit> {
+        self.audit.clone()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Release, paired with the Acquire in `write_all`: it finds every event that was left before.
+        self.audit.stopping.store(true, Ordering::Release);
+        if let Stage::Running(thread) = std::mem::replace(&mut self.stage, Stage::Ended) {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the audit log ended with a panic");
+            }
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Who locks what is not for everybody.
+        options.mode(0o640);
+    }
+    options.open(path)
+}
+
+/// Something to write to, which can be made sure of.
+pub(super) trait Sink: Write {
+    /// Returns when what was written has reached the disk.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Between two lines: goes on in another file, if there is one.
+    fn turn_over(&mut self) {}
+}
+
+/// The file that is written, and the place where the next one is left.
+struct LogFile {
+    file: File,
+    next: Arc<Mutex<Option<File>>>,
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Sink for LogFile {
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn turn_over(&mut self) {
+        let next = self.next.lock().take();
+        if let Some(next) = next {
+            if let Err(error) = self.sync() {
+                tracing::error!("the audit log so far may not have reached the disk: {error}");
+            }
+            self.file = next;
+        }
+    }
+}
+
+/// Writes until it is told to stop and the queue is empty.
+pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
+    let mut pen = Pen {
+        audit,
+        sink,
+        chunk: Vec::with_capacity(CHUNK_BYTES + 1024),
+        chunk_events: 0,
+        seq: 0,
+        dropped_told: 0,
+        dropped_written: 0,
+        is_failing: false,
+    };
+    pen.write_line(line::append_start);
+    loop {
+        // Before the queue is emptied: what was left before the flag was raised is in it.
+        let is_last = audit.stopping.load(Ordering::Acquire);
+        // Everything before has been written, whole lines only.
+        pen.sink.turn_over();
+        let reference = (SystemTime::now(), audit.clock.now());
+        let mut room_made = 0;
+        while room_made < EVENTS_MAX
+            && let Some(event) = audit.queue.pop()
+        {
+            room_made += 1;
+            pen.write_event(&event, reference);
+        }
+        pen.tell_dropped();
+        if is_last && audit.queue.is_empty() {
+            pen.write_line(line::append_stop);
+            pen.finish();
+            return;
+        }
+        pen.flush();
+        // After a full round there is likely more.
+        if room_made < EVENTS_MAX && !is_last {
+            std::thread::park_timeout(match room_made {
+                _ if pen.is_failing => FAILURE_REST,
+                0 => IDLE_REST,
+                _ => REST,
+            });
+        }
+    }
+}
+
+struct Pen<'a, S> {
+    audit: &'a Audit,
+    sink: S,
+    /// Whole lines that are not written yet, and how many events are in them.
+    chunk: Vec<u8>,
+    chunk_events: u64,
+    seq: u64,
+    /// How many dropped events the lines tell of so far, and those of them that have been written.
+    dropped_told: u64,
+    dropped_written: u64,
+    is_failing: bool,
+}
+
+impl<S: Sink> Pen<'_, S> {
+    fn write_event(&mut self, event: &Event, reference: (SystemTime, Tick)) {
+        let time = time_of(event.at, reference);
+        self.chunk_events += 1;
+        self.write_line(|out, seq| line::append_event(out, seq, time, event));
+    }
+
+    fn write_line(&mut self, append: impl FnOnce(&mut Vec<u8>, u64)) {
+        self.seq += 1;
+        append(&mut self.chunk, self.seq);
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Says how many events there was no room for since the last time this was said.
+    fn tell_dropped(&mut self) {
+        let dropped = self.audit.dropped();
+        if dropped > self.dropped_told {
+            let since = dropped - self.dropped_told;
+            self.dropped_told = dropped;
+            self.write_line(|out, seq| line::append_dropped(out, seq, since));
+        }
+    }
+
+    /// Writes the chunk. If that fails its events are lost and counted as dropped: the locks go on.
+    fn flush(&mut self) {
+        if self.chunk.is_empty() {
+            return;
+        }
+        // What an earlier failure left behind may be half a line.
+        let result = if self.is_failing {
+            self.sink.write_all(b"\n")
+        } else {
+            Ok(())
+        };
+        let result = result.and_then(|()| self.sink.write_all(&self.chunk));
+        match result {
+            Ok(()) => {
+                if self.is_failing {
+                    tracing::info!("the audit log is written again");
+                }
+                self.is_failing = false;
+                self.dropped_written = self.dropped_told;
+                self.audit
+                    .written
+                    .fetch_add(self.chunk_events, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if !self.is_failing {
+                    tracing::error!("the audit log cannot be written, events are dropped: {error}");
+                }
+                self.is_failing = true;
+                // A line that told of others may be among those lost: tell it again.
+                self.dropped_told = self.dropped_written;
+                self.audit
+                    .dropped
+                    .fetch_add(self.chunk_events, Ordering::Relaxed);
+            }
+        }
+        self.chunk.clear();
+        self.chunk_events = 0;
+    }
+
+    fn finish(&mut self) {
+        self.flush();
+        if let Err(error) = self.sink.sync() {
+            tracing::error!("the audit log may not have reached the disk: {error}");
+        }
+    }
+}
+
+/// The wall-clock time of a tick, seen from a moment at which both were read.
+fn time_of(at: Tick, (time, tick): (SystemTime, Tick)) -> SystemTime {
+    let ahead = Duration::from_millis(tick.ms_until(at));
+    let behind = Duration::from_millis(at.ms_until(tick));
+    time + ahead - behind
+}

@@ -1,0 +1,399 @@
+//! The metrics page: everything the server counts, in Prometheus's text format, or in that of
+//! OpenMetrics for a client that asks for it (`format.rs`).
+//!
+//! The numbers are our own (`metrics.rs`: one set per core, added up here), because counting must cost an acquire next to
+//! nothing. A page is a snapshot of them, written down by `sheet.rs`.
+//!
+//! Every name begins with `fencepost_` and ends with its unit. No label takes its values from clients: a bound, a reason
+//! and a shard's number are few and known. Who holds what is for `/locks` to say.
+
+mod format;
+mod log;
+mod process;
+mod sheet;
+
+pub(crate) use format::Format;
+
+use crate::core::shared::Shared;
+use crate::observe::metrics::{DurationTotals, Totals};
+use crate::observe::stats;
+use log::LogNumbers;
+use sheet::{Sheet, Spread, Unit};
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+/// The page as of now. `oldest_ms` is how long the oldest lock has been held.
+pub(crate) fn page(shared: &Shared, oldest_ms: u64, format: Format) -> String {
+    let mut sheet = Sheet::new(format);
+    let snapshot = Snapshot::take(shared, oldest_ms);
+    snapshot
+        .show(&mut sheet)
+        .expect("a string takes whatever is written to it");
+    sheet.finish()
+}
+
+/// All numbers at one moment; roughly one, since nobody stops for it.
+struct Snapshot {
+    totals: Totals,
+    lost: [(&'static str, u64); 4],
+    lost_held: DurationTotals,
+    expiry_lag: Spread,
+    pushes_dropped: u64,
+    audit_written: u64,
+    audit_dropped: u64,
+    keys: u64,
+    locks_held: u64,
+    waiters: u64,
+    sessions: u64,
+    connections: u64,
+    stored_bytes: u64,
+    oldest_ms: u64,
+    shard_keys: Vec<u64>,
+    limits: [(&'static str, u64); 8],
+    core_count: u64,
+    started_unix_ms: u64,
+    log: Option<LogNumbers>,
+}
+
+impl Snapshot {
+    fn take(shared: &Shared, oldest_ms: u64) -> Self {
+        let engine = &shared.engine;
+        let host = engine.host();
+        let config = &shared.config;
+        let losses = &host.losses;
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Snapshot {
+            totals: shared.metrics.totals(),
+            lost: [
+                ("expired", count(&losses.expired)),
+                ("session_ended", count(&losses.session_ended)),
+                ("forced", count(&losses.forced)),
+                ("superseded", count(&losses.superseded)),
+            ],
+            lost_held: losses.held.totals(),
+            expiry_lag: Spread::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
+            pushes_dropped: host.posts.iter().map(|post| count(&post.dropped)).sum(),
+            audit_written: shared.audit().map_or(0, |audit| audit.written()),
+            audit_dropped: shared.audit().map_or(0, |audit| audit.dropped()),
+            keys: engine.keys(),
+            locks_held: stats::held(shared),
+            waiters: u64::from(engine.waiters()),
+            sessions: u64::from(engine.sessions()),
+            connections: shared.places.taken() as u64,
+            stored_bytes: engine.bytes(),
+            oldest_ms,
+            shard_keys: (0..engine.shard_count())
+                .map(|shard| u64::from(engine.keys_in_shard(shard)))
+                .collect(),
+            limits: [
+                ("connections", u64::from(config.connections_max)),
+                ("sessions", u64::from(config.sessions_max)),
+                ("in_flight", u64::from(config.in_flight_max)),
+                ("waiters_per_key", u64::from(config.waiters_per_key_max)),
+                ("waiters", u64::from(config.waiters_max)),
+                ("keys", config.keys_max),
+                ("bytes", config.bytes_max),
+                ("shared_holders", u64::from(config.shared_holders_max)),
+            ],
+            core_count: shared.core_count as u64,
+            started_unix_ms: shared.started_unix_ms,
+            log: LogNumbers::take(shared),
+        }
+    }
+
+    fn acquires(&self, sheet: &mut Sheet) -> fmt::Result {
+        let totals = &self.totals;
+        sheet.counter(
+            "acquire_attempts",
+            "Acquires that came in",
+            totals.acquire_attempts,
+        )?;
+        sheet.counter(
+            "acquire_grants",
+            "Acquires that were granted, at once or after a wait",
+            totals.acquire_grants,
+        )?;
+        sheet.counter(
+            "acquire_refusals",
+            "Acquires that were refused because somebody holds the key",
+            totals.acquire_refusals,
+        )?;
+        sheet.counter(
+            "acquire_timeouts",
+            "Acquires that waited in vain",
+            totals.acquire_timeouts,
+        )?;
+        sheet.counter(
+            "acquire_cancels",
+            "Acquires that were cancelled by their client or with its connection",
+            totals.acquire_cancels,
+        )?;
+        sheet.counter(
+            "acquire_at_ceiling",
+            "Acquires that found no fence to issue",
+            totals.at_ceiling,
+        )?;
+        sheet.counters(
+            "busy",
+            "Requests, sessions and connections that were turned away because a limit was reached",
+            "bound",
+            &[
+                ("connections", totals.busy_connections),
+                ("sessions", totals.busy_sessions),
+                ("in_flight", totals.busy_in_flight),
+                ("waiters_per_key", totals.busy_waiters_per_key),
+                ("waiters", totals.busy_waiters),
+                ("keys", totals.busy_keys),
+                ("bytes", totals.busy_bytes),
+                ("shared_holders", totals.busy_shared_holders),
+            ],
+        )?;
+        sheet.histogram(
+            "acquire_wait",
+            "How long granted acquires had waited, to the millisecond below",
+            &[(None, totals.acquire_wait.clone().into())],
+        )
+    }
+
+    fn holds(&self, sheet: &mut Sheet) -> fmt::Result {
+        let totals = &self.totals;
+        sheet.histogram(
+            "lock_held",
+            "How long locks had been held when they were released or lost, to the millisecond below",
+            &[
+                (Some(("ended", "released")), totals.held.clone().into()),
+                (Some(("ended", "lost")), self.lost_held.clone().into()),
+            ],
+        )?;
+        sheet.counter("renewals", "Renewals that were asked for", totals.renewals)?;
+        sheet.counter(
+            "renewals_failed",
+            "Renewals of what was not the caller's, or no longer",
+            totals.renewals_failed,
+        )?;
+        sheet.counter("releases", "Releases that took effect", totals.releases)?;
+        sheet.counter(
+            "release_by_non_owner",
+            "Releases of what was not the caller's, or no longer; they changed nothing",
+            totals.release_by_non_owner,
+        )?;
+        sheet.counter(
+            "grants_returned",
+            "Grants that came for a connection that was gone, and went to the next in line",
+            totals.grants_returned,
+        )?;
+        sheet.counters(
+            "leases_lost",
+            "Locks that went without being released by their owner",
+            "reason",
+            &self.lost,
+        )?;
+        sheet.histogram(
+            "expiry_lag",
+            "How long after their deadline the wheel found expired leases",
+            &[(None, self.expiry_lag.clone())],
+        )
+    }
+
+    fn state(&self, sheet: &mut Sheet) -> fmt::Result {
+        sheet.gauge(
+            "keys",
+            "Keys that are held, waited for or still remembered",
+            self.keys,
+        )?;
+        sheet.gauge("locks_held", "Locks that are held", self.locks_held)?;
+        sheet.gauge("waiters", "Acquires that wait", self.waiters)?;
+        sheet.gauge("sessions", "Open sessions", self.sessions)?;
+        sheet.gauge("connections", "Open client connections", self.connections)?;
+        sheet.gauge_in(
+            Unit::Bytes,
+            "stored",
+            "Bytes of metadata, and of keys beyond their first 16",
+            self.stored_bytes as f64,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "oldest_lock_age",
+            "How long the oldest lock has been held, 0 if none is; with more than a million keys it may be found some scrapes late",
+            seconds(self.oldest_ms),
+        )?;
+        let shards: Vec<String> = (0..self.shard_keys.len())
+            .map(|shard| shard.to_string())
+            .collect();
+        let shard_keys: Vec<(&str, u64)> = shards
+            .iter()
+            .map(String::as_str)
+            .zip(self.shard_keys.iter().copied())
+            .collect();
+        sheet.gauges(
+            "shard_keys",
+            "Keys by shard, which should be about the same for all",
+            "shard",
+            &shard_keys,
+        )?;
+        sheet.gauges("limit", "The limits in force", "bound", &self.limits)
+    }
+
+    fn traffic(&self, sheet: &mut Sheet) -> fmt::Result {
+        let totals = &self.totals;
+        sheet.counter_in(
+            Unit::Bytes,
+            "received",
+            "Bytes from clients",
+            totals.bytes_in,
+        )?;
+        sheet.counter_in(Unit::Bytes, "sent", "Bytes to clients", totals.bytes_out)?;
+        sheet.counter("requests", "Requests of all kinds", totals.requests)?;
+        sheet.counter(
+            "request_batches",
+            "Batches in which requests were decided; requests per batch say how well clients pipeline",
+            totals.batches,
+        )?;
+        sheet.counter(
+            "requests_malformed",
+            "Requests that made no sense",
+            totals.malformed,
+        )?;
+        sheet.counter(
+            "repeats_answered",
+            "Requests that were repeated and answered from memory",
+            totals.repeats_answered,
+        )?;
+        sheet.counter(
+            "connections_opened",
+            "Connections that were accepted",
+            totals.connections_opened,
+        )?;
+        sheet.counter(
+            "connections_closed",
+            "Connections that have ended",
+            totals.connections_closed,
+        )?;
+        sheet.counter(
+            "connections_too_slow",
+            "Connections that were cut off because they did not read, or did not finish a frame",
+            totals.connections_too_slow,
+        )?;
+        sheet.counter(
+            "hellos_refused",
+            "Connections that were refused at the start: wrong token, wrong version, no session",
+            totals.hellos_refused,
+        )?;
+        sheet.counter(
+            "sessions_opened",
+            "Sessions that were opened",
+            totals.sessions_opened,
+        )?;
+        sheet.counter(
+            "sessions_resumed",
+            "Sessions that were taken up again by a new connection",
+            totals.sessions_resumed,
+        )?;
+        sheet.counter(
+            "sessions_ended",
+            "Sessions that have ended",
+            totals.sessions_ended,
+        )?;
+        sheet.counter("keep_alives", "Keep-alives of sessions", totals.keep_alives)?;
+        sheet.counter(
+            "pushes_dropped",
+            "Notices of lost locks that found a core's mailbox full; their clients find out by their deadlines",
+            self.pushes_dropped,
+        )?;
+        sheet.counter(
+            "audit_written",
+            "Events written to the audit log",
+            self.audit_written,
+        )?;
+        sheet.counter(
+            "audit_dropped",
+            "Events missing from the audit log: its queue was full or its file could not be written",
+            self.audit_dropped,
+        )
+    }
+
+    fn redis(&self, sheet: &mut Sheet) -> fmt::Result {
+        let totals = &self.totals;
+        sheet.counter(
+            "redis_commands",
+            "Commands that came in through the Redis port",
+            totals.redis_commands,
+        )?;
+        sheet.counter(
+            "redis_errors",
+            "Commands of the Redis port that were answered with an error",
+            totals.redis_errors,
+        )?;
+        sheet.counter(
+            "redis_forced",
+            "Locks ended or taken through the Redis port without showing that they were the caller's",
+            totals.redis_forced,
+        )?;
+        sheet.counter(
+            "redis_unknown_scripts",
+            "Scripts that the Redis port does not know and has refused; the log has their SHA-1",
+            totals.redis_unknown_scripts,
+        )
+    }
+
+    fn process(&self, sheet: &mut Sheet) -> fmt::Result {
+        sheet.info(
+            "build",
+            "What this server is",
+            &[
+                ("version", env!("CARGO_PKG_VERSION")),
+                ("protocol", &protocol::PROTOCOL_VERSION.to_string()),
+            ],
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "start_time",
+            "When the server started, since the epoch",
+            seconds(self.started_unix_ms),
+        )?;
+        sheet.gauge("cores", "I/O threads", self.core_count)?;
+        if let Some(resident_bytes) = process::resident_bytes() {
+            sheet.gauge_in(
+                Unit::Bytes,
+                "process_resident_memory",
+                "Memory of this process that is in RAM",
+                resident_bytes as f64,
+            )?;
+        }
+        if let Some(open) = process::open_fds() {
+            sheet.gauge("process_open_fds", "Open file descriptors", open)?;
+        }
+        if let Some(most) = process::fds_max() {
+            sheet.gauge(
+                "process_max_fds",
+                "File descriptors that this process may have open",
+                most,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    fn show(&self, sheet: &mut Sheet) -> fmt::Result {
+        self.acquires(sheet)?;
+        self.holds(sheet)?;
+        self.state(sheet)?;
+        self.traffic(sheet)?;
+        self.redis(sheet)?;
+        if let Some(log) = &self.log {
+            log.show(sheet)?;
+        }
+        self.process(sheet)
+    }
+}
+
+impl From<DurationTotals> for Spread {
+    fn from(totals: DurationTotals) -> Self {
+        Spread::new(&totals.buckets, totals.sum_ms)
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}

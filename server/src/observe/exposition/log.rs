@@ -1,0 +1,182 @@
+//! The log on disk, in numbers.
+
+use super::sheet::{Sheet, Spread, Unit};
+use crate::core::shared::Shared;
+use std::fmt;
+use wal::Histogram;
+
+/// What the log counts, at one moment.
+pub(super) struct LogNumbers {
+    sync: Spread,
+    batch_records: u64,
+    batches: u64,
+    bytes_written: u64,
+    segments: u64,
+    spares: u64,
+    no_room: u64,
+    room_bytes: Option<u64>,
+    snapshots: u64,
+    snapshot_age_ms: u64,
+    snapshot_ms: u64,
+    snapshot_bytes: u64,
+    recovery_ms: u64,
+    recovery_records: u64,
+    headroom: u64,
+    grace_left_ms: u64,
+    crash_grace_ms: u64,
+    long_leases: u64,
+    claimed: u64,
+}
+
+impl LogNumbers {
+    /// `None` if there is no log.
+    pub(super) fn take(shared: &Shared) -> Option<Self> {
+        let storage = shared.storage.as_ref()?;
+        let log = storage.wal.metrics();
+        let engine = &shared.engine;
+        let now = shared.clock.now();
+        let snapshot_unix_ms = log.snapshot_unix_ms.get();
+        let age_ms = storage.unix_ms(now).saturating_sub(snapshot_unix_ms);
+        Some(LogNumbers {
+            sync: microseconds(&log.sync_us),
+            batch_records: log.batch_records.total(),
+            batches: log.batch_records.count(),
+            bytes_written: log.bytes_written.get(),
+            segments: log.segments.get(),
+            spares: storage.wal.spare_count() as u64,
+            no_room: log.no_room.get(),
+            room_bytes: storage.wal.room_bytes(),
+            snapshots: log.snapshots.get(),
+            snapshot_age_ms: if snapshot_unix_ms == 0 { 0 } else { age_ms },
+            snapshot_ms: log.snapshot_ms.get(),
+            snapshot_bytes: log.snapshot_bytes.get(),
+            recovery_ms: log.recovery_ms.get(),
+            recovery_records: log.recovery_records.get(),
+            headroom: (0..engine.shard_count())
+                .map(|shard| engine.headroom(shard))
+                .min()
+                .unwrap_or(0),
+            grace_left_ms: shared.recovery.remaining_ms(now).unwrap_or(0),
+            crash_grace_ms: shared.crash_grace_ms(now),
+            long_leases: storage.long.count() as u64,
+            claimed: shared.recovery.claimed(),
+        })
+    }
+
+    pub(super) fn show(&self, sheet: &mut Sheet) -> fmt::Result {
+        sheet.histogram(
+            "log_sync",
+            "How long the disk took to sync the log",
+            &[(None, self.sync.clone())],
+        )?;
+        sheet.counter(
+            "log_batches",
+            "Writes to the log, each with one sync",
+            self.batches,
+        )?;
+        sheet.counter(
+            "log_records",
+            "Records written to the log; records per batch say how many share a sync",
+            self.batch_records,
+        )?;
+        sheet.counter_in(
+            Unit::Bytes,
+            "log_written",
+            "Bytes written to the log",
+            self.bytes_written,
+        )?;
+        sheet.gauge("log_segments", "Segments of the log in use", self.segments)?;
+        sheet.gauge(
+            "log_spare_segments",
+            "Segments ready to be written next; 0 for longer than a moment: the disk has no room for one",
+            self.spares,
+        )?;
+        sheet.counter(
+            "log_no_room",
+            "Times that a segment or a snapshot could not be made because the disk is full",
+            self.no_room,
+        )?;
+        if let Some(room_bytes) = self.room_bytes {
+            sheet.gauge_in(
+                Unit::Bytes,
+                "log_room",
+                "Room on the file system of the log",
+                room_bytes as f64,
+            )?;
+        }
+        sheet.counter(
+            "log_snapshots",
+            "Snapshots written since the start",
+            self.snapshots,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "log_snapshot_age",
+            "How old the newest snapshot is, 0 if there is none",
+            self.snapshot_age_ms as f64 / 1e3,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "log_snapshot_duration",
+            "How long the newest snapshot took to write, 0 if this server wrote none",
+            self.snapshot_ms as f64 / 1e3,
+        )?;
+        sheet.gauge_in(
+            Unit::Bytes,
+            "log_snapshot",
+            "How long the newest snapshot is",
+            self.snapshot_bytes as f64,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "log_recovery_duration",
+            "How long reading the log took at the start",
+            self.recovery_ms as f64 / 1e3,
+        )?;
+        sheet.gauge(
+            "log_recovery_records",
+            "Records that were read at the start",
+            self.recovery_records,
+        )?;
+        sheet.gauge(
+            "fence_headroom",
+            "Fences left below the ceiling on disk, for the key that has used most; at 0 acquires wait for the disk",
+            self.headroom,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "grace_remaining",
+            "How long holders from before the last stop may still claim their locks, 0 if that is over",
+            self.grace_left_ms as f64 / 1e3,
+        )?;
+        sheet.gauge_in(
+            Unit::Seconds,
+            "crash_grace",
+            "How long nothing new could be granted after a crash at this moment",
+            self.crash_grace_ms as f64 / 1e3,
+        )?;
+        sheet.gauge(
+            "long_leases",
+            "Leases that are written down one by one because they are longer than grace_max",
+            self.long_leases,
+        )?;
+        sheet.counter(
+            "locks_claimed",
+            "Locks that were claimed by their holders after the last stop",
+            self.claimed,
+        )
+    }
+}
+
+fn microseconds(histogram: &Histogram) -> Spread {
+    let bound = |bucket| match Histogram::upper_bound(bucket) {
+        Some(us) => us as f64 / 1e6,
+        None => f64::INFINITY,
+    };
+    let buckets = histogram.buckets();
+    let buckets = buckets
+        .iter()
+        .enumerate()
+        .map(|(bucket, count)| (bound(bucket), *count));
+    Spread::from_bounds(buckets.collect(), histogram.total() as f64 / 1e6)
+}
