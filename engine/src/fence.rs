@@ -12,60 +12,8 @@
 use crate::fault::{self, Fault};
 use crate::sync::{AtomicU64, Ordering};
 use crate::word::Lease;
-use std::fmt;
 
-/// The number carried by a grant: larger than that of every earlier grant of the same key.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Fence(u64);
-
-impl Fence {
-    /// The fence below all fences. Never granted.
-    pub const ZERO: Fence = Fence(0);
-
-    /// 2^53 - 1: the largest integer that JavaScript holds exactly. A million grants a second reach it after 285 years.
-    pub const MAX: Fence = Fence((1 << 53) - 1);
-
-    /// The fence with this number; `None` above [`Fence::MAX`].
-    pub const fn new(number: u64) -> Option<Fence> {
-        if number <= Self::MAX.0 {
-            Some(Fence(number))
-        } else {
-            None
-        }
-    }
-
-    /// The number itself, as it goes over the wire.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The next fence. A cell never grants at `MAX` (no ceiling lies above it), so this cannot overflow.
-    pub(crate) fn next(self) -> Fence {
-        assert!(
-            self.0 < u64::MAX >> 4,
-            "fence {} leaves the lock word",
-            self.0
-        );
-        Fence(self.0 + 1)
-    }
-
-    /// For numbers that come out of a lock word, which may lie one above `MAX` (a reused cell that can never grant).
-    pub(crate) const fn from_word(number: u64) -> Fence {
-        Fence(number)
-    }
-}
-
-impl fmt::Debug for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Display for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use types::Fence;
 
 /// One shard's floor and ceiling. Any core may read and raise them; neither ever falls.
 pub(crate) struct Bounds {
@@ -82,12 +30,12 @@ const MARK_GRAIN: u64 = 1024;
 
 impl Bounds {
     pub(crate) fn new(floor: Fence, ceiling: Fence) -> Self {
-        let ceiling = ceiling.0.min(Fence::MAX.0);
+        let ceiling = ceiling.get().min(Fence::MAX.get());
         Bounds {
-            floor: AtomicU64::new(floor.0),
+            floor: AtomicU64::new(floor.get()),
             ceiling: AtomicU64::new(ceiling),
-            alarm: AtomicU64::new(alarm_between(floor.0, ceiling)),
-            mark: AtomicU64::new(floor.0),
+            alarm: AtomicU64::new(alarm_between(floor.get(), ceiling)),
+            mark: AtomicU64::new(floor.get()),
             start: floor,
         }
     }
@@ -124,17 +72,17 @@ impl Bounds {
     /// Takes note of a fence that was issued. `true`: so many have been that the ceiling should be raised.
     #[inline]
     pub(crate) fn note_issued(&self, fence: Fence) -> bool {
-        fence.0 > self.mark.load(Ordering::Relaxed) && self.move_mark(fence)
+        fence.get() > self.mark.load(Ordering::Relaxed) && self.move_mark(fence)
     }
 
     #[cold]
     fn move_mark(&self, fence: Fence) -> bool {
         let alarm = self.alarm.load(Ordering::Relaxed);
-        if fence.0 > alarm {
-            self.mark.fetch_max(fence.0 - 1, Ordering::Relaxed);
+        if fence.get() > alarm {
+            self.mark.fetch_max(fence.get() - 1, Ordering::Relaxed);
             return true;
         }
-        let mark = (fence.0 + MARK_GRAIN).min(alarm);
+        let mark = (fence.get() + MARK_GRAIN).min(alarm);
         self.mark.fetch_max(mark, Ordering::Relaxed);
         false
     }
@@ -142,26 +90,26 @@ impl Bounds {
     /// How many fences are left below the ceiling for the key that has used most, a little less than that at times.
     pub(crate) fn headroom(&self) -> u64 {
         let mark = self.mark.load(Ordering::Relaxed);
-        self.ceiling().0.saturating_sub(mark)
+        self.ceiling().get().saturating_sub(mark)
     }
 
     pub(crate) fn floor(&self) -> Fence {
         // Acquire, paired with `raise_floor`. An inserter that found its key evicted has already synchronised with the
         // evictor through the dead word or the index entry, so it sees the floor that was raised before.
-        Fence(self.floor.load(Ordering::Acquire))
+        Fence::from_number(self.floor.load(Ordering::Acquire))
     }
 
     pub(crate) fn raise_floor(&self, to: Fence) {
-        self.floor.fetch_max(to.0, Ordering::AcqRel);
+        self.floor.fetch_max(to.get(), Ordering::AcqRel);
     }
 
     pub(crate) fn ceiling(&self) -> Fence {
         // Acquire, paired with `raise_ceiling`: whoever sees the new ceiling sees that it was made durable.
-        Fence(self.ceiling.load(Ordering::Acquire))
+        Fence::from_number(self.ceiling.load(Ordering::Acquire))
     }
 
     pub(crate) fn raise_ceiling(&self, to: Fence) {
-        let to = to.0.min(Fence::MAX.0);
+        let to = to.get().min(Fence::MAX.get());
         let from = self.ceiling.fetch_max(to, Ordering::AcqRel);
         if from < to {
             self.alarm
@@ -172,7 +120,7 @@ impl Bounds {
 
 /// At the largest fence of all there is nothing left to raise.
 fn alarm_between(from: u64, to: u64) -> u64 {
-    if to == Fence::MAX.0 {
+    if to == Fence::MAX.get() {
         to
     } else {
         to - to.saturating_sub(from) / 2
@@ -188,10 +136,10 @@ mod tests {
     #[test]
     fn no_grant_has_the_tag_of_the_one_before_it() {
         for start in [0, 1, (1 << 24) - 1, 1 << 24, (1 << 24) + 5, 3 << 24] {
-            let bounds = Bounds::new(Fence(start), Fence::MAX);
+            let bounds = Bounds::new(Fence::from_number(start), Fence::MAX);
             let around = |number: u64| number.saturating_sub(2)..=number + 2;
             let lasts = around(start % (1 << 24)).chain(around(start));
-            for last in lasts.map(Fence) {
+            for last in lasts.map(Fence::from_number) {
                 let next = bounds.next_after(last);
                 assert!(next > last && next > bounds.start(), "{last} and {next}");
                 assert_ne!(

@@ -1,4 +1,4 @@
-//! Keys: validated when they come in, and how a cell stores them.
+//! How a cell stores its key.
 //!
 //! The first 16 bytes are in the cell; longer keys go on in blocks of 56 bytes from the shard's block slab. All of it is
 //! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
@@ -6,10 +6,9 @@
 
 use crate::slab::{NONE, Slab, Slot};
 use crate::sync::{AtomicU32, Ordering};
-use std::fmt;
 
-/// The longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 256;
+pub use types::Key;
+pub use types::limits::KEY_BYTES_MAX;
 
 /// One word under the models, which look at each of them in every order.
 const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
@@ -20,52 +19,6 @@ const BLOCK_WORDS: usize = if cfg!(loom) { 4 } else { 14 };
 pub(crate) const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
 /// The longest key takes this many.
 pub(crate) const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
-
-/// A key of 1 to 256 bytes. Any bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key<'a>(&'a [u8]);
-
-/// A key that was empty or too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyLengthError {
-    /// How many bytes it had.
-    pub key_bytes: usize,
-}
-
-impl<'a> Key<'a> {
-    /// Checks the length.
-    pub fn new(bytes: &'a [u8]) -> Result<Key<'a>, KeyLengthError> {
-        if bytes.is_empty() || bytes.len() > KEY_BYTES_MAX {
-            return Err(KeyLengthError {
-                key_bytes: bytes.len(),
-            });
-        }
-        Ok(Key(bytes))
-    }
-
-    /// The bytes.
-    pub fn bytes(self) -> &'a [u8] {
-        self.0
-    }
-}
-
-impl fmt::Debug for Key<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.0.escape_ascii())
-    }
-}
-
-impl fmt::Display for KeyLengthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a key has 1 to {KEY_BYTES_MAX} bytes, this one has {}",
-            self.key_bytes
-        )
-    }
-}
-
-impl std::error::Error for KeyLengthError {}
 
 /// The part of a cell that holds its key. Written by whoever prepares the cell, before the index points to it.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
@@ -119,7 +72,9 @@ impl StoredKey {
     /// The stores are Release, paired with the Acquire loads in `equals`: whoever reads a byte of the new key also sees
     /// that the word has left its old incarnation, so a comparison across the two is always found out.
     pub(crate) fn write(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
-        let (inline, tail) = key.0.split_at(key.0.len().min(INLINE_BYTES));
+        let (inline, tail) = key
+            .as_bytes()
+            .split_at(key.as_bytes().len().min(INLINE_BYTES));
         let mut first = NONE;
         for chunk in tail.chunks(BLOCK_BYTES).rev() {
             let Some(block) = blocks.take() else {
@@ -135,8 +90,10 @@ impl StoredKey {
         for (word, value) in self.inline.iter().zip(inline_words(inline)) {
             word.store(value, Ordering::Release);
         }
-        self.rest
-            .store(first << 8 | (key.0.len() as u32 - 1), Ordering::Release);
+        self.rest.store(
+            first << 8 | (key.as_bytes().len() as u32 - 1),
+            Ordering::Release,
+        );
         true
     }
 
@@ -144,11 +101,11 @@ impl StoredKey {
     #[inline]
     pub(crate) fn equals(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
         let rest = self.rest.load(Ordering::Acquire);
-        if (rest & 0xff) as usize != key.0.len() - 1 {
+        if (rest & 0xff) as usize != key.as_bytes().len() - 1 {
             return false;
         }
-        let is_begun = self.inline_equals(key.0);
-        match key.0.get(INLINE_BYTES..) {
+        let is_begun = self.inline_equals(key.as_bytes());
+        match key.as_bytes().get(INLINE_BYTES..) {
             Some(tail) if is_begun && !tail.is_empty() => tail_equals(rest >> 8, tail, blocks),
             _ => is_begun,
         }
@@ -280,7 +237,7 @@ pub(crate) struct KeyBuffer {
 
 impl KeyBuffer {
     pub(crate) fn key(&self) -> Key<'_> {
-        Key(&self.bytes[..self.length])
+        Key::new(&self.bytes[..self.length]).expect("a stored length is 1 to 256")
     }
 }
 
@@ -304,14 +261,14 @@ mod tests {
                 let mut other = bytes.clone();
                 other[flipped] ^= 0x80;
                 assert!(
-                    !stored.equals(Key(&other), &blocks),
+                    !stored.equals(Key::new(&other).unwrap(), &blocks),
                     "length {length}, byte {flipped}"
                 );
             }
             // Zero padding must not make a shorter or longer key equal.
             if length < KEY_BYTES_MAX {
                 let longer = [bytes.as_slice(), &[0]].concat();
-                assert!(!stored.equals(Key(&longer), &blocks));
+                assert!(!stored.equals(Key::new(&longer).unwrap(), &blocks));
             }
             stored.clear(&blocks);
             assert_eq!(blocks.live(), 0);
@@ -319,17 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn length_zero_and_257_are_refused() {
-        assert_eq!(Key::new(b""), Err(KeyLengthError { key_bytes: 0 }));
-        assert_eq!(Key::new(&[7; 257]), Err(KeyLengthError { key_bytes: 257 }));
-        assert!(Key::new(&[7; 256]).is_ok());
-    }
-
-    #[test]
     fn a_full_block_slab_refuses_the_key_and_keeps_nothing() {
         let blocks = Slab::alone(2);
         let stored: StoredKey = bytemuck::Zeroable::zeroed();
-        assert!(!stored.write(Key(&[1; 256]), &blocks));
+        assert!(!stored.write(Key::new(&[1; 256]).unwrap(), &blocks));
         assert_eq!(blocks.live(), 0);
     }
 }

@@ -71,7 +71,7 @@ pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Survey, WARM_MA
 pub use fault::{Fault, inject};
 pub use fence::Fence;
 pub use home::{LAG_BUCKETS, Progress};
-pub use key::{KEY_BYTES_MAX, Key, KeyLengthError};
+pub use key::{KEY_BYTES_MAX, Key};
 pub use mailbox::{Mailbox, MailboxFull, Posted};
 pub use request::{
     Acquire, Downgrade, GaveUp, Grant, HOLDERS_PER_LOOK, Holder, Host, Invalid, KeyState, Limit,
@@ -84,3 +84,4 @@ pub use settings::Settings;
 pub use sleep::SleepFlag;
 pub use tick::Tick;
 pub use time::wheel;
+pub use types::LimitError;

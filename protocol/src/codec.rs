@@ -4,6 +4,8 @@
 //! bytes; and optional fields, a `u8` tag and then a byte string.
 
 use crate::error::DecodeError;
+use crate::field::{Fence, Key, Lease};
+use crate::limits;
 use bytes::{BufMut, BytesMut};
 
 /// Tags of optional fields. One numbering for all messages, never reused.
@@ -86,6 +88,29 @@ impl<'a> Reader<'a> {
         };
         self.rest = rest;
         Ok(head)
+    }
+
+    #[inline]
+    pub(crate) fn key(&mut self) -> Result<Key<'a>, DecodeError> {
+        Ok(Key::new(self.bytes("key")?)?)
+    }
+
+    #[inline]
+    pub(crate) fn fence(&mut self) -> Result<Fence, DecodeError> {
+        Fence::new(self.u64("fence")?).ok_or(DecodeError::Zero { field: "fence" })
+    }
+
+    /// The session's lease has a flag as well as the 0: a client that forgets to set a time must
+    /// not get an endless lock.
+    #[inline]
+    pub(crate) fn lease(&mut self, is_session_bound: bool) -> Result<Lease, DecodeError> {
+        let ttl_ms = self.u32_at_most("ttl_ms", limits::TTL_MS_MAX)?;
+        match (is_session_bound, ttl_ms) {
+            (true, 0) => Ok(Lease::Session),
+            (true, ttl_ms) => Err(DecodeError::TtlWithSession { ttl_ms }),
+            (false, 0) => Err(DecodeError::Zero { field: "ttl_ms" }),
+            (false, ttl_ms) => Ok(Lease::Ttl { ttl_ms }),
+        }
     }
 
     /// What is left, read as optional fields.
@@ -220,6 +245,15 @@ impl<'b> Writer<'b> {
     #[inline]
     pub(crate) fn u64(&mut self, value: u64) {
         self.array(value.to_le_bytes());
+    }
+
+    /// The field `ttl_ms` of a lease. That a lease lives by its session is said by a flag.
+    #[inline]
+    pub(crate) fn ttl_ms(&mut self, lease: Lease) {
+        self.u32(match lease {
+            Lease::Ttl { ttl_ms } => ttl_ms,
+            Lease::Session => 0,
+        });
     }
 
     /// A byte string.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub use types::LimitError;
+
 /// Why a peer's bytes were refused. Never reaches further than the connection they came from.
 ///
 /// Errors of the framing ([`DecodeError::loses_framing`]) end that connection, since nobody knows where the next frame
@@ -168,62 +170,3 @@ impl From<LimitError> for DecodeError {
         Self::Limit(limit)
     }
 }
-
-/// Why a value cannot go over the wire. Whoever made the value acts on it; nothing has been sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimitError {
-    /// It must have at least one byte.
-    Empty {
-        /// What it is.
-        field: &'static str,
-    },
-    /// It has too many bytes.
-    TooLong {
-        /// What it is.
-        field: &'static str,
-        /// As given.
-        bytes: usize,
-        /// The most that is allowed.
-        bytes_max: usize,
-    },
-    /// There are too many of them.
-    TooMany {
-        /// What they are.
-        field: &'static str,
-        /// As given.
-        count: usize,
-        /// The most that is allowed.
-        count_max: u16,
-    },
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Empty { field } => write!(f, "{field} must not be empty"),
-            Self::TooLong {
-                field,
-                bytes,
-                bytes_max,
-            } => {
-                write!(
-                    f,
-                    "{field} has {bytes} bytes, at most {bytes_max} are allowed"
-                )
-            }
-            Self::TooMany {
-                field,
-                count,
-                count_max,
-            } => {
-                write!(
-                    f,
-                    "there are {count} {field}, at most {count_max} are allowed"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for LimitError {}

@@ -11,10 +11,12 @@ use crate::codec::Reader;
 use crate::error::{DecodeError, LimitError};
 use crate::limits;
 use std::fmt;
-use std::num::NonZeroU64;
+use types::limits::check_length;
+
+pub use types::{Fence, Key, Lease, Mode, SessionId};
 
 macro_rules! byte_field {
-    ($(#[$doc:meta])* $name:ident, $field:literal, $bytes_min:literal..=$bytes_max:expr) => {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $bytes_max:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name<'a>(&'a [u8]);
@@ -22,7 +24,7 @@ macro_rules! byte_field {
         impl<'a> $name<'a> {
             /// Checks the length and nothing else: any bytes will do.
             pub const fn new(bytes: &'a [u8]) -> Result<Self, LimitError> {
-                match check_length($field, bytes.len(), $bytes_min, $bytes_max) {
+                match check_length($field, bytes.len(), 0, $bytes_max) {
                     Ok(()) => Ok(Self(bytes)),
                     Err(limit) => Err(limit),
                 }
@@ -121,26 +123,22 @@ macro_rules! default_empty {
 }
 
 byte_field! {
-    /// What is locked. Any bytes, at least one; clients that print keys expect UTF-8.
-    Key, "key", 1..=limits::KEY_BYTES_MAX
-}
-byte_field! {
     /// What the keys of a list begin with; all keys begin with the empty one.
-    Prefix, "prefix", 0..=limits::KEY_BYTES_MAX
+    Prefix, "prefix", limits::KEY_BYTES_MAX
 }
 byte_field! {
     /// A note of the holder's, shown to those who are refused. Opaque to the server.
-    Metadata, "metadata", 0..=limits::METADATA_BYTES_MAX
+    Metadata, "metadata", limits::METADATA_BYTES_MAX
 }
 byte_field! {
     /// Where the next page begins. Opaque to the client; empty at the first page and after the last.
-    Cursor, "cursor", 0..=limits::CURSOR_BYTES_MAX
+    Cursor, "cursor", limits::CURSOR_BYTES_MAX
 }
 byte_field! {
     /// What a client proves its rights with. Never printed.
-    Token, "token", 0..=limits::TOKEN_BYTES_MAX
+    Token, "token", limits::TOKEN_BYTES_MAX
 }
-show_escaped! { Key Prefix Metadata Cursor }
+show_escaped! { Prefix Metadata Cursor }
 default_empty! { Prefix Metadata Cursor Token }
 
 impl fmt::Debug for Token<'_> {
@@ -174,25 +172,6 @@ text_field! {
     StatName, "statistic name", limits::STAT_NAME_BYTES_MAX
 }
 
-const fn check_length(
-    field: &'static str,
-    bytes: usize,
-    bytes_min: usize,
-    bytes_max: usize,
-) -> Result<(), LimitError> {
-    if bytes < bytes_min {
-        return Err(LimitError::Empty { field });
-    }
-    if bytes > bytes_max {
-        return Err(LimitError::TooLong {
-            field,
-            bytes,
-            bytes_max,
-        });
-    }
-    Ok(())
-}
-
 /// As many whole characters as fit.
 fn clip(text: &str, bytes_max: usize) -> &str {
     let mut end = text.len().min(bytes_max);
@@ -200,42 +179,6 @@ fn clip(text: &str, bytes_max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
-}
-
-/// The number of a grant. Larger than that of every earlier grant of the same key; never 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fence(NonZeroU64);
-
-impl Fence {
-    /// `None` for 0, which means "no fence" wherever one may be missing.
-    pub const fn new(number: u64) -> Option<Self> {
-        match NonZeroU64::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0.get()
-    }
-
-    #[inline]
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Self::new(reader.u64("fence")?).ok_or(DecodeError::Zero { field: "fence" })
-    }
-}
-
-impl fmt::Debug for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-impl fmt::Display for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
 }
 
 /// Names a request within its session, for ever: a client counts up from 1 over all its connections.
@@ -246,22 +189,6 @@ impl RequestId {
     /// On pushes, and on errors that concern the connection. No request may have it.
     pub const NONE: Self = Self(0);
 
-    /// The id with this number.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-/// Names a session. No secret: holders are shown with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(u64);
-
-impl SessionId {
     /// The id with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)
@@ -324,63 +251,16 @@ impl SessionKey {
     pub(crate) fn from_wire(bytes: [u8; Self::BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, ref secret @ ..] = bytes;
         Self {
-            session_id: SessionId(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            session_id: SessionId::new(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
             secret: SessionSecret(*secret),
         }
     }
 
     pub(crate) fn to_wire(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[..8].copy_from_slice(&self.session_id.0.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.session_id.get().to_le_bytes());
         bytes[8..].copy_from_slice(&self.secret.0);
         bytes
-    }
-}
-
-/// Whether a lock is held alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Mode {
-    /// By one holder.
-    #[default]
-    Exclusive,
-    /// By any number of holders who all asked for this mode.
-    Shared,
-}
-
-/// How long a grant lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lease {
-    /// For this long unless renewed: 1 to [`limits::TTL_MS_MAX`].
-    Ttl {
-        /// Milliseconds from the grant.
-        ttl_ms: u32,
-    },
-    /// As long as its session: kept alive with it, gone with it.
-    Session,
-}
-
-impl Lease {
-    /// What stands in the field `ttl_ms`.
-    pub(crate) const fn ttl_ms(self) -> u32 {
-        match self {
-            Self::Ttl { ttl_ms } => ttl_ms,
-            Self::Session => 0,
-        }
-    }
-
-    /// The session's lease has a flag as well as the 0: whoever forgets to set a time must not get an endless lock.
-    #[inline]
-    pub(crate) fn read(
-        reader: &mut Reader<'_>,
-        is_session_bound: bool,
-    ) -> Result<Self, DecodeError> {
-        let ttl_ms = reader.u32_at_most("ttl_ms", limits::TTL_MS_MAX)?;
-        match (is_session_bound, ttl_ms) {
-            (true, 0) => Ok(Self::Session),
-            (true, ttl_ms) => Err(DecodeError::TtlWithSession { ttl_ms }),
-            (false, 0) => Err(DecodeError::Zero { field: "ttl_ms" }),
-            (false, ttl_ms) => Ok(Self::Ttl { ttl_ms }),
-        }
     }
 }
 

@@ -1,11 +1,13 @@
-//! Every limit of the wire. The decoder refuses what lies beyond, before anybody allocates for it.
+//! Every limit of the wire, those of the shared types included. The decoder refuses what lies
+//! beyond before it allocates anything for it.
 //!
-//! `reply.rs` and `request.rs` assert that the largest message made of these fits the frame limits below.
+//! `reply.rs` and `request.rs` assert that the largest message made of these fits the frame limits
+//! below.
 
-/// Bytes of a key: at least 1, at most this.
-pub const KEY_BYTES_MAX: usize = 256;
-/// Bytes of the note that a holder leaves for those it keeps waiting.
-pub const METADATA_BYTES_MAX: usize = 256;
+pub use types::limits::{
+    KEY_BYTES_MAX, METADATA_BYTES_MAX, SESSION_TTL_MS_MAX, TTL_MS_MAX, WAIT_MS_MAX,
+};
+
 /// Bytes of a client's name.
 pub const CLIENT_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a server's name and version.
@@ -22,13 +24,6 @@ pub const MESSAGE_BYTES_MAX: usize = 256;
 pub const ADDRESS_BYTES_MAX: usize = 64;
 /// Bytes of a statistic's name.
 pub const STAT_NAME_BYTES_MAX: usize = 96;
-
-/// Longest lease: one day.
-pub const TTL_MS_MAX: u32 = 86_400_000;
-/// Longest wait in a queue: one day.
-pub const WAIT_MS_MAX: u32 = 86_400_000;
-/// Longest time that a session outlives its last sign of life: one day.
-pub const SESSION_TTL_MS_MAX: u32 = 86_400_000;
 
 /// Locks in one page of a list.
 pub const LIST_PAGE_MAX: u16 = 100;
@@ -48,5 +43,3 @@ pub const FRAME_BYTES_MAX: u32 = 65_536;
 
 const _: () = assert!(HELLO_FRAME_BYTES_MAX <= REQUEST_FRAME_BYTES_MAX);
 const _: () = assert!(REQUEST_FRAME_BYTES_MAX <= FRAME_BYTES_MAX);
-// Times on the wire are u32 and must survive the arithmetic of clients that have only signed integers.
-const _: () = assert!(TTL_MS_MAX <= i32::MAX as u32 && WAIT_MS_MAX <= i32::MAX as u32);

@@ -51,9 +51,9 @@ impl<'a> Push<'a> {
         let reader = &mut Reader::new(frame.body);
         let push = match frame.kind {
             kind::LOST => Self::Lost {
-                fence: Fence::read(reader)?,
+                fence: reader.fence()?,
                 reason: LostReason(reader.u8("reason")?),
-                key: Key::read(reader)?,
+                key: reader.key()?,
             },
             kind::SHUTDOWN => Self::Shutdown {
                 grace_ms: reader.u32("grace_ms")?,

@@ -72,7 +72,7 @@ impl<'a> Fields<'a> for Holder<'a> {
         + (2 + limits::METADATA_BYTES_MAX);
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let fence = Fence::read(reader)?;
+        let fence = reader.fence()?;
         let session_id = SessionId::new(reader.u64("session id")?);
         let held_ms = reader.u64("held_ms")?;
         let remaining_ms = reader.u32("remaining_ms")?;
@@ -195,7 +195,7 @@ impl<'a> Fields<'a> for LockEntry<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(Self {
             contention: Contention::read(reader)?,
-            key: Key::read(reader)?,
+            key: reader.key()?,
         })
     }
 

@@ -185,7 +185,7 @@ impl<'a> Reply<'a> {
             },
             kind::BYE => Self::Bye,
             kind::GRANTED => {
-                let fence = Fence::read(reader)?;
+                let fence = reader.fence()?;
                 let ttl_ms = reader.u32("ttl_ms")?;
                 let mut hold_count = 1;
                 let mut options = reader.options();

@@ -204,25 +204,23 @@ impl<'a> Request<'a> {
             op::GOODBYE => Self::Goodbye,
             op::ACQUIRE => Self::Acquire(Acquire::read(flags, reader)?),
             op::RENEW => Self::Renew {
-                fence: Fence::read(reader)?,
-                lease: Lease::read(reader, flags & FLAG_SESSION_BOUND != 0)?,
-                key: Key::read(reader)?,
+                fence: reader.fence()?,
+                lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
+                key: reader.key()?,
             },
             op::RELEASE => Self::Release {
-                fence: Fence::read(reader)?,
-                key: Key::read(reader)?,
+                fence: reader.fence()?,
+                key: reader.key()?,
             },
             op::DOWNGRADE => Self::Downgrade {
-                fence: Fence::read(reader)?,
-                key: Key::read(reader)?,
+                fence: reader.fence()?,
+                key: reader.key()?,
             },
             op::CANCEL => Self::Cancel {
                 acquire_id: RequestId::new(reader.u64("the id of the acquire")?),
             },
             op::RECLAIM => Self::Reclaim(Reclaim::read(flags, reader)?),
-            op::QUERY => Self::Query {
-                key: Key::read(reader)?,
-            },
+            op::QUERY => Self::Query { key: reader.key()? },
             op::LIST => Self::List {
                 limit: read_limit(reader, limits::LIST_PAGE_MAX)?,
                 prefix: Prefix::read(reader)?,
@@ -234,8 +232,8 @@ impl<'a> Request<'a> {
             },
             op::STATS => Self::Stats,
             op::FORCE_RELEASE => Self::ForceRelease {
-                fence: Fence::read(reader)?,
-                key: Key::read(reader)?,
+                fence: reader.fence()?,
+                key: reader.key()?,
             },
             // Flags and body of an unknown operation are not ours to judge.
             op => return Ok(Self::Unknown { op }),
@@ -261,7 +259,7 @@ impl<'a> Request<'a> {
             op::RENEW => 12,
             _ => return None,
         };
-        Key::read(&mut Reader::new(frame.body.get(number_bytes..)?)).ok()
+        Reader::new(frame.body.get(number_bytes..)?).key().ok()
     }
 
     /// Appends the request as one frame. `request_id` must be new to the session and not [`RequestId::NONE`].
@@ -284,7 +282,7 @@ impl<'a> Request<'a> {
             Self::Acquire(ref acquire) => acquire.write(writer),
             Self::Renew { key, fence, lease } => {
                 writer.u64(fence.get());
-                writer.u32(lease.ttl_ms());
+                writer.ttl_ms(lease);
                 writer.bytes(key.as_bytes());
             }
             Self::Release { key, fence }
@@ -376,9 +374,9 @@ impl<'a> Acquire<'a> {
             return Err(DecodeError::DetachedWithSession);
         }
         let mut acquire = Self {
-            lease: Lease::read(reader, flags & FLAG_SESSION_BOUND != 0)?,
+            lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
             wait_ms: reader.u32_at_most("wait_ms", limits::WAIT_MS_MAX)?,
-            key: Key::read(reader)?,
+            key: reader.key()?,
             mode: read_mode(flags),
             is_reentrant: flags & FLAG_REENTRANT != 0,
             is_detached,
@@ -398,7 +396,7 @@ impl<'a> Acquire<'a> {
 
     #[inline]
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.u32(self.lease.ttl_ms());
+        writer.ttl_ms(self.lease);
         writer.u32(self.wait_ms);
         writer.bytes(self.key.as_bytes());
         writer.option(tag::METADATA, self.metadata.as_bytes());
@@ -415,9 +413,9 @@ impl<'a> Acquire<'a> {
 impl<'a> Reclaim<'a> {
     fn read(flags: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let mut reclaim = Self {
-            fence: Fence::read(reader)?,
-            lease: Lease::read(reader, flags & FLAG_SESSION_BOUND != 0)?,
-            key: Key::read(reader)?,
+            fence: reader.fence()?,
+            lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
+            key: reader.key()?,
             mode: read_mode(flags),
             hold_count: 1,
             metadata: Metadata::default(),
@@ -435,7 +433,7 @@ impl<'a> Reclaim<'a> {
 
     fn write(&self, writer: &mut Writer<'_>) {
         writer.u64(self.fence.get());
-        writer.u32(self.lease.ttl_ms());
+        writer.ttl_ms(self.lease);
         writer.bytes(self.key.as_bytes());
         writer.option(tag::METADATA, self.metadata.as_bytes());
         write_hold_count(self.hold_count, writer);

@@ -6,34 +6,11 @@ use crate::noted::SHORT_NOTE_BYTES_MAX;
 use crate::session::SessionId;
 use crate::tick::Tick;
 
-/// The longest lease with an end, in milliseconds: 2.2 years, a quarter of what a [`Tick`] can count.
-pub const TTL_MS_MAX: u64 = 1 << 36;
+pub use types::limits::{NOTE_BYTES_MAX, SPAN_MS_MAX as TTL_MS_MAX};
+pub use types::{Mode, Span};
 
-/// The longest wait, in milliseconds: a day.
-pub const WAIT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-
-/// The longest note a grant can carry, in bytes.
-pub const NOTE_BYTES_MAX: usize = 1024;
-
-/// Alone, or together with other readers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// One holder.
-    Exclusive,
-    /// Any number of holders, none of them exclusive.
-    Shared,
-}
-
-/// How long a lease lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Span {
-    /// For so many milliseconds from the grant, 1 to [`TTL_MS_MAX`].
-    Ms(u64),
-    /// As long as its session.
-    Session,
-    /// Until it is released, taken away, or its session ends.
-    Forever,
-}
+/// The longest wait, in milliseconds.
+pub const WAIT_MS_MAX: u64 = types::limits::WAIT_MS_MAX as u64;
 
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]

@@ -59,7 +59,7 @@ impl Word {
     }
 
     pub(crate) const fn fence(self) -> Fence {
-        Fence::from_word(self.0 >> FENCE_SHIFT)
+        Fence::from_number(self.0 >> FENCE_SHIFT)
     }
 
     pub(crate) const fn is_held(self) -> bool {
@@ -102,6 +102,13 @@ impl Word {
     /// Held exclusively, nobody in line, no record: what the fast paths work on.
     pub(crate) const fn is_plain_held(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == HELD
+    }
+
+    /// Held under this fence, with no waiter, record or note. The word is taken apart rather than the
+    /// fence shifted into a word: a caller may name a fence of more than 60 bits, and it must not
+    /// pass for another.
+    pub(crate) const fn is_held_simply_under(self, fence: Fence) -> bool {
+        (self.0 ^ HELD).rotate_right(FENCE_SHIFT) == fence.get()
     }
 
     /// Only the holder of the room mutex may change this word.

@@ -158,7 +158,7 @@ impl<H: Host> Shard<H> {
             cell.set_word(Word::free(word.fence()));
             return Some(0);
         }
-        if word != Word::held(fence) {
+        if !word.is_held_simply_under(fence) {
             return None;
         }
         let seen = cell.seen(word)?;

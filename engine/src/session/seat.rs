@@ -354,7 +354,7 @@ mod tests {
     fn an_entry_tells_its_cell_and_one_grant_from_the_next() {
         let cell = CellRef::new(SHARDS_MAX - 1, SLOT_MAX);
         for number in 0..1000 {
-            let fence = Fence::new(number).unwrap();
+            let fence = Fence::from_number(number);
             let taken = Taken::new(cell, fence);
             assert_eq!(taken.cell(), cell);
             assert!(taken.is_under(fence));

@@ -189,7 +189,7 @@ mod tests {
         let blocks = Slab::alone(4);
         for length in 0..=SHORT_NOTE_BYTES_MAX {
             let note: Vec<u8> = (1..=length as u8).collect();
-            let fence = Fence::new(length as u64).unwrap();
+            let fence = Fence::from_number(length as u64);
             let block = write(&blocks, fence, 7, &note).unwrap();
             assert_eq!(read(blocks.get(block)).bytes(), note);
             drop_block(&blocks, block, fence);

@@ -132,7 +132,7 @@ pub(crate) fn key(name: &str) -> Key<'_> {
 }
 
 pub(crate) fn fence(number: u64) -> Fence {
-    Fence::new(number).unwrap()
+    Fence::from_number(number)
 }
 
 /// Few shards, so that what happens is easy to follow.

@@ -337,8 +337,8 @@ fn a_floor_at_the_end_of_all_fences_grants_nothing() {
 }
 
 #[test]
-fn no_fence_can_be_named_above_the_last() {
-    assert_eq!(Fence::new(Fence::MAX.get()), Some(Fence::MAX));
-    assert_eq!(Fence::new(Fence::MAX.get() + 1), None);
-    assert_eq!(Fence::new(u64::MAX), None);
+fn no_fence_is_granted_above_the_last() {
+    assert_eq!(Fence::granted(Fence::MAX.get()), Some(Fence::MAX));
+    assert_eq!(Fence::granted(Fence::MAX.get() + 1), None);
+    assert_eq!(Fence::granted(u64::MAX), None);
 }

@@ -2,14 +2,21 @@
 
 use crate::common::*;
 use engine::{
-    Acquire, Downgrade, Fence, Invalid, Key, KeyLengthError, Limit, NOTE_BYTES_MAX, NotHeld,
-    Outcome, Renewal, Seat, Settings, Span, TTL_MS_MAX, Tick, WAIT_MS_MAX,
+    Acquire, Downgrade, Fence, Invalid, Key, Limit, LimitError, NOTE_BYTES_MAX, NotHeld, Outcome,
+    Renewal, Seat, Settings, Span, TTL_MS_MAX, Tick, WAIT_MS_MAX,
 };
 
 #[test]
 fn a_key_has_1_to_256_bytes() {
-    assert_eq!(Key::new(b""), Err(KeyLengthError { key_bytes: 0 }));
-    assert_eq!(Key::new(&[0; 257]), Err(KeyLengthError { key_bytes: 257 }));
+    assert_eq!(Key::new(b""), Err(LimitError::Empty { field: "key" }));
+    assert_eq!(
+        Key::new(&[0; 257]),
+        Err(LimitError::TooLong {
+            field: "key",
+            bytes: 257,
+            bytes_max: 256
+        })
+    );
     let engine = locks();
     let mut a = seat(&engine);
     for length in 1..=256 {
@@ -120,7 +127,15 @@ fn a_fence_that_was_never_granted_opens_nothing() {
         ("absent", Fence::ZERO, NotHeld::Free),
     ] {
         let before = engine.query(key(name), at(1));
-        let never = [0, last.get() + 1, last.get() + (1 << 24), Fence::MAX.get()];
+        let never = [
+            0,
+            last.get() + 1,
+            last.get() + (1 << 24),
+            Fence::MAX.get(),
+            // More than the lock word has room for.
+            last.get() + (1 << 60),
+            u64::MAX,
+        ];
         for never in never.map(fence) {
             // What lies below the last fence may have been granted and forgotten.
             let why = match why {

@@ -3,7 +3,6 @@
 
 use super::text::{Align, Table, escaped, pairs, plural, time};
 use fencepost::REMAINING_MAX;
-use protocol::Mode;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -160,7 +159,7 @@ impl From<fencepost::Holder> for Holder {
             fence: holder.fence.get(),
             session_id: holder.session_id,
             client_name: holder.client_name,
-            is_shared: holder.mode == Mode::Shared,
+            is_shared: holder.mode.is_shared(),
             is_session_bound: holder.is_session_bound,
             held_ms: whole_ms(holder.held_for),
             remaining_ms: holder.remaining.map(whole_ms),

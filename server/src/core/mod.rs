@@ -15,7 +15,7 @@ use crate::native::reply;
 use crate::observe::metrics::CoreMetrics;
 use crate::redis;
 use crate::session::registry::Session;
-use engine::{GaveUp, Grant, Key, Mode, Progress, Release, Seat, SessionId, Tick};
+use engine::{GaveUp, Grant, Key, Progress, Release, Seat, SessionId, Tick};
 use hashbrown::HashMap;
 use protocol::resp::Writer;
 use protocol::{ErrorCode, Lease, Push, Reply, RequestId, UnavailableReason};
@@ -205,8 +205,7 @@ impl Core {
                 reason,
             } => {
                 if let Some(connection) = self.find(connection)
-                    && let Some(fence) = protocol::Fence::new(fence.get())
-                    && let Ok(key) = protocol::Key::new(&key)
+                    && let Ok(key) = Key::new(&key)
                 {
                     connection.send(|out| Push::Lost { key, fence, reason }.append(out));
                 }
@@ -295,7 +294,7 @@ impl Core {
                 }
                 let terms = GrantTerms {
                     key: &waiter.key,
-                    is_shared: waiter.mode == Mode::Shared,
+                    mode: waiter.mode,
                     is_session_bound: waiter.lease == Lease::Session,
                     note: &waiter.note,
                 };

@@ -26,7 +26,7 @@ use wal::{Record, Scope};
 /// What a grant's record says beside the grant.
 pub(crate) struct GrantTerms<'a> {
     pub(crate) key: &'a [u8],
-    pub(crate) is_shared: bool,
+    pub(crate) mode: Mode,
     pub(crate) is_session_bound: bool,
     pub(crate) note: &'a [u8],
 }
@@ -71,7 +71,7 @@ impl Core {
                 key: terms.key,
                 fence: grant.fence.get(),
                 session: session.public_id,
-                is_shared: terms.is_shared,
+                is_shared: terms.mode.is_shared(),
                 is_session_bound: terms.is_session_bound,
                 count: grant.count,
                 until_unix_ms: storage.unix_ms(grant.until),
@@ -139,7 +139,7 @@ impl Core {
                     key,
                     fence: fence.get(),
                     session: session.public_id,
-                    is_shared: hold.mode == Mode::Shared,
+                    is_shared: hold.mode.is_shared(),
                     is_session_bound: hold.is_session_bound,
                     count: hold.count,
                     until_unix_ms: storage.unix_ms(hold.until),

@@ -1,6 +1,6 @@
 //! An acquire: granted, put in line or refused, and what is counted and written down of it.
 
-use super::dispatch::{Batch, engine_key, session_ended, span};
+use super::dispatch::{Batch, session_ended};
 use crate::core::mail::Waiter;
 use crate::core::record::GrantTerms;
 use crate::native::reply;
@@ -86,12 +86,9 @@ impl Batch {
             owner.mark_bound();
         }
         let request = engine::Acquire {
-            key: engine_key(acquire.key),
-            mode: match acquire.mode {
-                protocol::Mode::Exclusive => engine::Mode::Exclusive,
-                protocol::Mode::Shared => engine::Mode::Shared,
-            },
-            span: span(acquire.lease),
+            key: acquire.key,
+            mode: acquire.mode,
+            span: acquire.lease.into(),
             reentrant: acquire.is_reentrant,
             note: acquire.metadata.as_bytes(),
             asks_who: true,
@@ -149,7 +146,7 @@ impl Batch {
                 }
                 let terms = GrantTerms {
                     key: acquire.key.as_bytes(),
-                    is_shared: request.mode == engine::Mode::Shared,
+                    mode: request.mode,
                     is_session_bound: acquire.lease == Lease::Session,
                     note: request.note,
                 };

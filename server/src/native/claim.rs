@@ -1,12 +1,12 @@
 //! Claims: after a stop without notice, holders say what they held, and the server believes them for a while.
 
 use crate::core::record::GrantTerms;
-use crate::native::dispatch::{Batch, engine_fence, engine_key, span};
+use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::registry::Remembered;
 use bytes::BytesMut;
 use engine::{OldHold, Reclaimed, Seat, Span, Tick};
-use protocol::{ErrorCode, Lease, Mode, NotHeldReason, Reclaim, Reply, RequestId};
+use protocol::{ErrorCode, Lease, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
     /// Puts a lock back for who says that it held it, unless somebody claimed it under a higher fence.
@@ -20,12 +20,8 @@ impl Batch {
     ) {
         let shared = &self.core.shared;
         let session = &self.connection.session;
-        let Some(fence) = engine_fence(claim.fence) else {
-            let reason = NotHeldReason::NEVER;
-            return Reply::NotHeld { reason }.append(id, out);
-        };
-        let key = engine_key(claim.key);
-        if shared.recovery.was_taken_away(key.bytes(), fence) {
+        let (key, fence) = (claim.key, claim.fence);
+        if shared.recovery.was_taken_away(key.as_bytes(), fence) {
             let reason = NotHeldReason::FORCED;
             return Reply::NotHeld { reason }.append(id, out);
         }
@@ -33,12 +29,9 @@ impl Batch {
         let old = OldHold {
             key,
             fence,
-            mode: match claim.mode {
-                Mode::Exclusive => engine::Mode::Exclusive,
-                Mode::Shared => engine::Mode::Shared,
-            },
+            mode: claim.mode,
             // Asked for when the bound was another, perhaps: it is no reason to lose the lock.
-            span: match span(claim.lease) {
+            span: match claim.lease.into() {
                 Span::Ms(ms) => Span::Ms(ms.min(shared.lease_max_ms)),
                 span => span,
             },
@@ -58,13 +51,13 @@ impl Batch {
                     shared.recovery.count_claim();
                 }
                 let terms = GrantTerms {
-                    key: key.bytes(),
-                    is_shared: claim.mode == Mode::Shared,
+                    key: key.as_bytes(),
+                    mode: claim.mode,
                     is_session_bound: claim.lease == Lease::Session,
                     note: old.note,
                 };
                 self.core.record_grant(session, &grant, &terms, now);
-                self.core.record_superseded(key.bytes());
+                self.core.record_superseded(key.as_bytes());
                 if let Some(audit) = shared.audit() {
                     audit.claimed(session, claim, &grant);
                 }

@@ -6,21 +6,13 @@ use crate::core::mail::Switchboard;
 use crate::native::{inspect, reply};
 use crate::session::registry::Remembered;
 use bytes::BytesMut;
-use engine::{Downgrade, Engine, Key, NotHeld, Release, Renewal, Seat, SessionId, Span, Tick};
+use engine::{Downgrade, Engine, NotHeld, Release, Renewal, Seat, SessionId, Tick};
 use parking_lot::MutexGuard;
 use protocol::{
-    DecodeError, ErrorCode, Fence, Frame, Lease, NotHeldReason, Reply, Request, RequestId,
+    DecodeError, ErrorCode, Fence, Frame, Key, Lease, NotHeldReason, Reply, Request, RequestId,
     UnavailableReason, limits, request::op,
 };
 use std::rc::Rc;
-
-// What the decoder lets through, the engine takes.
-const _: () = assert!(limits::KEY_BYTES_MAX <= engine::KEY_BYTES_MAX);
-const _: () = assert!(limits::METADATA_BYTES_MAX <= engine::NOTE_BYTES_MAX);
-const _: () = assert!(
-    limits::TTL_MS_MAX as u64 <= engine::TTL_MS_MAX
-        && limits::WAIT_MS_MAX as u64 <= engine::WAIT_MS_MAX
-);
 
 /// Decides the requests of one connection.
 pub(crate) struct Batch {
@@ -167,9 +159,7 @@ impl Batch {
             Request::Cancel { acquire_id } => self.cancel(id, acquire_id, now, out),
             Request::KeepAlive => self.keep_alive(id, now, out),
             Request::Ping => Reply::Pong.append(id, out),
-            Request::Query { key } => {
-                inspect::query(shared, engine_key(key), seat.session(), now, id, out)
-            }
+            Request::Query { key } => inspect::query(shared, key, seat.session(), now, id, out),
             Request::List {
                 prefix,
                 cursor,
@@ -220,7 +210,7 @@ impl Batch {
     fn renew(
         &self,
         id: RequestId,
-        key: protocol::Key<'_>,
+        key: Key<'_>,
         fence: Fence,
         lease: Lease,
         seat: &Seat,
@@ -232,27 +222,20 @@ impl Batch {
         if self.is_too_long(lease) {
             return self.refuse_too_long(id, lease, out);
         }
-        let outcome = match engine_fence(fence) {
-            Some(fence) => {
-                let (engine, key) = (&self.core.shared.engine, engine_key(key));
-                let renew =
-                    |seat: &Seat| engine.renew(seat, key, fence, self.renewal_ms(lease), now);
-                match renew(seat) {
-                    missed @ Renewal::NotHeld(why) if may_be_detached(why) => {
-                        let renewed = self.core.ask_as_detached(|seat| renew(seat));
-                        renewed
-                            .filter(|other| matches!(other, Renewal::Renewed { .. }))
-                            .unwrap_or(missed)
-                    }
-                    outcome => outcome,
-                }
+        let engine = &self.core.shared.engine;
+        let renew = |seat: &Seat| engine.renew(seat, key, fence, self.renewal_ms(lease), now);
+        let outcome = match renew(seat) {
+            missed @ Renewal::NotHeld(why) if may_be_detached(why) => {
+                let renewed = self.core.ask_as_detached(|seat| renew(seat));
+                renewed
+                    .filter(|other| matches!(other, Renewal::Renewed { .. }))
+                    .unwrap_or(missed)
             }
-            None => Renewal::NotHeld(NotHeld::OtherFence),
+            outcome => outcome,
         };
         match outcome {
             Renewal::Renewed { until } => {
                 let session = &self.connection.session;
-                let fence = engine_fence(fence).expect("it was renewed under it");
                 self.core
                     .record_renewal(session, key.as_bytes(), fence, until, now);
                 let ttl_ms = reply::remaining_ms(until, now);
@@ -298,7 +281,7 @@ impl Batch {
     fn release(
         &mut self,
         id: RequestId,
-        key: protocol::Key<'_>,
+        key: Key<'_>,
         fence: Fence,
         seat: &mut Seat,
         now: Tick,
@@ -306,12 +289,7 @@ impl Batch {
     ) {
         let metrics = self.core.metrics();
         let (shared, session) = (&self.core.shared, &self.connection.session);
-        let (outcome, held_ms) = match engine_fence(fence) {
-            Some(fence) => shared
-                .engine
-                .release_timed(seat, engine_key(key), fence, now),
-            None => (Release::NotHeld(NotHeld::OtherFence), 0),
-        };
+        let (outcome, held_ms) = shared.engine.release_timed(seat, key, fence, now);
         match outcome {
             Release::Released { count } => {
                 metrics.releases.bump();
@@ -352,19 +330,12 @@ impl Batch {
 
     /// Releases a detached lock, which any session may, and says how often it is still held. `None`: this is none.
     #[cold]
-    fn release_detached(
-        &self,
-        why: NotHeld,
-        key: protocol::Key<'_>,
-        fence: Fence,
-        now: Tick,
-    ) -> Option<u32> {
+    fn release_detached(&self, why: NotHeld, key: Key<'_>, fence: Fence, now: Tick) -> Option<u32> {
         let (core, metrics) = (&self.core, self.core.metrics());
         let owner = core.shared.detached().filter(|_| may_be_detached(why))?;
-        let engine_fence = engine_fence(fence)?;
         let (outcome, held_ms) = core.ask_as_detached(|seat| {
             let engine = &core.shared.engine;
-            engine.release_timed(seat, engine_key(key), engine_fence, now)
+            engine.release_timed(seat, key, fence, now)
         })?;
         let Release::Released { count } = outcome else {
             return None;
@@ -384,17 +355,14 @@ impl Batch {
     fn downgrade(
         &mut self,
         id: RequestId,
-        key: protocol::Key<'_>,
+        key: Key<'_>,
         fence: Fence,
         seat: &Seat,
         now: Tick,
         out: &mut BytesMut,
     ) {
         let engine = &self.core.shared.engine;
-        let Some(engine_fence) = engine_fence(fence) else {
-            return self.not_held(NotHeld::OtherFence, key, now).append(id, out);
-        };
-        let downgrade = |seat: &Seat| engine.downgrade(seat, engine_key(key), engine_fence, now);
+        let downgrade = |seat: &Seat| engine.downgrade(seat, key, fence, now);
         let outcome = match downgrade(seat) {
             missed @ Downgrade::NotHeld(why) if may_be_detached(why) => {
                 let downgraded = self.core.ask_as_detached(|seat| downgrade(seat));
@@ -407,7 +375,7 @@ impl Batch {
         match outcome {
             Downgrade::Downgraded => {
                 self.core.record_downgrade(key.as_bytes(), fence.get());
-                let holder = engine.holder(engine_key(key), engine_fence, now);
+                let holder = engine.holder(key, fence, now);
                 let (ttl_ms, hold_count) = holder.map_or((0, 1), |holder| {
                     (reply::remaining_ms(holder.until, now), holder.count)
                 });
@@ -466,34 +434,30 @@ impl Batch {
     fn force_release(
         &self,
         id: RequestId,
-        key: protocol::Key<'_>,
+        key: Key<'_>,
         fence: Fence,
         now: Tick,
         out: &mut BytesMut,
     ) {
         let engine = &self.core.shared.engine;
-        let taken =
-            engine_fence(fence).filter(|fence| engine.force_release(engine_key(key), *fence, now));
-        if let Some(taken) = taken {
+        if engine.force_release(key, fence, now) {
             let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
                 by = &*operator.client_name, "lock taken away by force");
             if let Some(audit) = self.core.shared.audit() {
                 audit.forced(operator, key.as_bytes(), fence.get());
             }
-            self.core.record_taken_away(key.as_bytes(), taken, now);
+            self.core.record_taken_away(key.as_bytes(), fence, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
-            let why = engine_fence(fence).map_or(NotHeld::Never, |fence| {
-                engine.why_not_held(engine_key(key), fence)
-            });
+            let why = engine.why_not_held(key, fence);
             self.not_held_yet(why, key, now).append(id, out);
         }
     }
 
     /// As `not_held`, except in the grace period: there the claim of this very lock may be on its way, on another connection,
     /// and nobody who asks too early is to be told that it is lost.
-    fn not_held_yet(&self, why: NotHeld, key: protocol::Key<'_>, now: Tick) -> Reply<'static> {
+    fn not_held_yet(&self, why: NotHeld, key: Key<'_>, now: Tick) -> Reply<'static> {
         match self.recovering(now) {
             // Held by somebody else may mean: shared, and the others were faster to claim it.
             Some(recovering) if !is_known_to_be_over(why) => recovering,
@@ -511,12 +475,7 @@ impl Batch {
     }
 
     /// Why a lock is not the one that was named.
-    pub(super) fn not_held(
-        &self,
-        why: NotHeld,
-        key: protocol::Key<'_>,
-        now: Tick,
-    ) -> Reply<'static> {
+    pub(super) fn not_held(&self, why: NotHeld, key: Key<'_>, now: Tick) -> Reply<'static> {
         let reason = match why {
             NotHeld::Free => NotHeldReason::UNSPECIFIED,
             NotHeld::Never => NotHeldReason::NEVER,
@@ -531,13 +490,13 @@ impl Batch {
     }
 
     /// Whether this session holds a key, under whatever fence.
-    pub(super) fn holds(&self, key: protocol::Key<'_>, now: Tick) -> bool {
+    pub(super) fn holds(&self, key: Key<'_>, now: Tick) -> bool {
         self.is_held_by(self.connection.session.id, key, now)
     }
 
-    pub(super) fn is_held_by(&self, owner: SessionId, key: protocol::Key<'_>, now: Tick) -> bool {
+    pub(super) fn is_held_by(&self, owner: SessionId, key: Key<'_>, now: Tick) -> bool {
         let engine = &self.core.shared.engine;
-        engine.is_held_by(engine_key(key), owner, now)
+        engine.is_held_by(key, owner, now)
     }
 }
 
@@ -568,7 +527,7 @@ fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) {
     let keys = frames
         .take(engine::WARM_MAX)
         .filter_map(|frame| Request::peek_key(&frame));
-    engine.warm(keys.map(engine_key));
+    engine.warm(keys);
 }
 
 /// Less than this is one request or two.
@@ -577,20 +536,4 @@ const WARM_BYTES_MIN: usize = 128;
 /// Requests that look at many things, so that a pipeline full of them would hold up everybody else on the core.
 fn takes_long(kind: u8) -> bool {
     matches!(kind, op::LIST | op::SESSIONS | op::STATS)
-}
-
-pub(super) fn engine_key(key: protocol::Key<'_>) -> Key<'_> {
-    Key::new(key.as_bytes()).expect("the decoder lets nothing longer through")
-}
-
-/// A fence beyond all that can be granted is nobody's.
-pub(super) fn engine_fence(fence: Fence) -> Option<engine::Fence> {
-    engine::Fence::new(fence.get())
-}
-
-pub(super) fn span(lease: Lease) -> Span {
-    match lease {
-        Lease::Ttl { ttl_ms } => Span::Ms(u64::from(ttl_ms)),
-        Lease::Session => Span::Session,
-    }
 }

@@ -85,7 +85,7 @@ pub(crate) fn list(
         .zip(&sessions)
         .filter_map(|((key, state), session)| {
             Some(LockEntry {
-                key: protocol::Key::new(key).ok()?,
+                key: Key::new(key).ok()?,
                 contention: Contention {
                     holder_count: state.holder_count,
                     queue_length: state.queue_length,

@@ -1,7 +1,7 @@
 //! Requests that come again because their answer was lost: what has taken effect is answered from memory.
 
 use crate::core::record::GrantTerms;
-use crate::native::dispatch::{Batch, engine_fence, engine_key};
+use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::registry::{Recollection, Remembered, Session};
 use engine::{Grant, Holder, Tick};
@@ -20,7 +20,7 @@ impl Batch {
                 // The lease may have been renewed since, or be over: then nothing is left of it.
                 let you = Some(self.owner(acquire).id);
                 let engine = &self.core.shared.engine;
-                let holder = engine.holder(engine_key(acquire.key), grant.fence, now);
+                let holder = engine.holder(acquire.key, grant.fence, now);
                 let holder = holder.filter(|holder| holder.owner == you);
                 let until = holder.as_ref().map_or(now, |holder| holder.until);
                 if let Some(holder) = holder {
@@ -46,11 +46,10 @@ impl Batch {
                 Some(forgotten())
             }
             (Recollection::Forgotten, Request::Release { key, fence }) => {
-                let fence = engine_fence(*fence)?;
                 // Still held: perhaps because the first sending did nothing, perhaps because it gave back one hold of several. To
                 // do it again might give back one too many.
                 let engine = &self.core.shared.engine;
-                let holder = engine.holder(engine_key(*key), fence, now);
+                let holder = engine.holder(*key, *fence, now);
                 holder.is_some().then(forgotten)
             }
             _ => None,
@@ -67,7 +66,7 @@ impl Batch {
         };
         let terms = GrantTerms {
             key: acquire.key.as_bytes(),
-            is_shared: holder.mode == engine::Mode::Shared,
+            mode: holder.mode,
             is_session_bound: holder.is_session_bound,
             note: &holder.note,
         };

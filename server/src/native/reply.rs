@@ -2,10 +2,8 @@
 
 use crate::core::shared::Shared;
 use crate::session::registry::Session;
-use engine::{Grant, Holder, KeyState, Limit, Mode, SessionId, Tick};
-use protocol::{
-    BusyBound, ClientName, Contention, ErrorCode, Fence, Message, Metadata, NO_END_MS, Reply,
-};
+use engine::{Grant, Holder, KeyState, Limit, SessionId, Tick};
+use protocol::{BusyBound, ClientName, Contention, ErrorCode, Message, Metadata, NO_END_MS, Reply};
 
 /// An error, its sentence clipped to what the wire allows.
 pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {
@@ -17,7 +15,7 @@ pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {
 
 pub(crate) fn granted(grant: &Grant, now: Tick) -> Reply<'static> {
     Reply::Granted {
-        fence: wire_fence(grant.fence),
+        fence: grant.fence,
         ttl_ms: remaining_ms(grant.until, now),
         hold_count: grant.count,
     }
@@ -45,11 +43,6 @@ pub(crate) fn remaining_ms(until: Tick, now: Tick) -> u32 {
 /// As much as is left of a life that may have no end.
 pub(crate) fn left_ms(end: Option<Tick>, now: Tick) -> u32 {
     end.map_or(NO_END_MS, |end| remaining_ms(end, now).min(NO_END_MS - 1))
-}
-
-/// Fences on the wire are never zero, and no grant has that one.
-pub(crate) fn wire_fence(fence: engine::Fence) -> Fence {
-    Fence::new(fence.get()).expect("a granted fence is above zero")
 }
 
 /// Builds what stands between a client and a lock, from what the engine says of the key, and hands it to `write`: it
@@ -99,15 +92,12 @@ pub(crate) fn wire_holder<'a>(
 ) -> Option<protocol::Holder<'a>> {
     let owner = holder.owner?;
     Some(protocol::Holder {
-        fence: wire_fence(holder.fence),
+        fence: holder.fence,
         session_id: protocol::SessionId::new(session.map_or(0, |session| session.public_id)),
         held_ms: holder.held_ms,
         remaining_ms: left_ms(holder.end(), now),
         ends_with_session: holder.ends_with_session(),
-        mode: match holder.mode {
-            Mode::Exclusive => protocol::Mode::Exclusive,
-            Mode::Shared => protocol::Mode::Shared,
-        },
+        mode: holder.mode,
         is_session_bound: holder.is_session_bound,
         is_you: owner == you,
         client_name: ClientName::clipped(session.map_or("", |session| &session.client_name)),

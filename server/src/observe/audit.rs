@@ -110,10 +110,7 @@ impl Audit {
             grant.fence.get(),
             Some(session.clone()),
             What::Grant {
-                mode: match acquire.mode {
-                    protocol::Mode::Exclusive => Mode::Exclusive,
-                    protocol::Mode::Shared => Mode::Shared,
-                },
+                mode: acquire.mode,
                 ttl_ms: ttl_ms(acquire.lease),
                 wait_ms: 0,
                 hold_count: grant.count,
@@ -155,10 +152,7 @@ impl Audit {
             grant.fence.get(),
             Some(session.clone()),
             What::Grant {
-                mode: match claim.mode {
-                    protocol::Mode::Exclusive => Mode::Exclusive,
-                    protocol::Mode::Shared => Mode::Shared,
-                },
+                mode: claim.mode,
                 ttl_ms: ttl_ms(claim.lease),
                 wait_ms: 0,
                 hold_count: grant.count,

@@ -286,7 +286,7 @@ fn since_epoch() -> Duration {
 /// would issue the same fences again.
 fn clock_floor() -> Fence {
     let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
-    Fence::new(floor as u64).unwrap_or(Fence::ZERO)
+    Fence::granted(floor as u64).unwrap_or(Fence::ZERO)
 }
 
 fn engine_settings(config: &Config, clock: Clock, floor: Fence) -> Settings {

@@ -167,12 +167,12 @@ fn floor(highest: &Highest, clock_floor: Fence) -> Fence {
     let known_floor = (u128::from(highest.clock_unix_ms) << 20) / 1000;
     let since = u128::from(clock_floor.get()).saturating_sub(known_floor) as u64;
     let ceiling = highest.ceiling;
-    let above = Fence::new(ceiling.saturating_add(since)).or_else(|| Fence::new(ceiling));
+    let above = Fence::granted(ceiling.saturating_add(since)).or_else(|| Fence::granted(ceiling));
     above.map_or(clock_floor, |above| above.max(clock_floor))
 }
 
 pub(super) fn next_ceiling(from: Fence) -> Fence {
-    Fence::new(from.get() + CEILING_STEP).unwrap_or(Fence::MAX)
+    from.saturating_add(CEILING_STEP)
 }
 
 pub(super) fn push_ceilings(

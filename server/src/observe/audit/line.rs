@@ -2,7 +2,7 @@
 
 use super::{Event, What};
 use crate::observe::legible::legible;
-use engine::{Lost, Mode};
+use engine::Lost;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -76,7 +76,7 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
             trace_id,
         } => {
             let rest = Rest::Grant {
-                is_shared: *mode == Mode::Shared,
+                is_shared: mode.is_shared(),
                 ttl_ms: *ttl_ms,
                 wait_ms: *wait_ms,
                 hold_count: *hold_count,

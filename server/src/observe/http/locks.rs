@@ -7,7 +7,7 @@ use crate::observe::legible::legible;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use engine::{Cursor, Holder, Key, KeyState, Mode, Tick};
+use engine::{Cursor, Holder, Key, KeyState, Tick};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -182,7 +182,7 @@ fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
         fence: holder.fence.get(),
         session_id: session.as_ref().map(|session| session.public_id),
         client_name: session.map(|session| session.client_name.to_string()),
-        is_shared: holder.mode == Mode::Shared,
+        is_shared: holder.mode.is_shared(),
         is_session_bound: holder.is_session_bound,
         hold_count: holder.count,
         held_ms: holder.held_ms,

@@ -269,10 +269,7 @@ fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
     out.bulk(b"fence");
     out.integer(fence_number(holder.fence));
     out.bulk(b"mode");
-    out.bulk(match holder.mode {
-        Mode::Exclusive => b"exclusive",
-        Mode::Shared => b"shared",
-    });
+    out.bulk(holder.mode.name().as_bytes());
     out.bulk(b"ttl_ms");
     out.integer(left_ms(holder.until, section.now));
     out.bulk(b"held_ms");

@@ -3,7 +3,7 @@
 use super::Section;
 use crate::core::record::GrantTerms;
 use crate::redis::refusal::Refusal;
-use engine::{Acquire, Grant, Mode, Outcome};
+use engine::{Acquire, Grant, Outcome};
 
 impl Section<'_> {
     /// Counts and writes down what was granted; turns what was not into an answer.
@@ -22,7 +22,7 @@ impl Section<'_> {
                 }
                 let terms = GrantTerms {
                     key: request.key.bytes(),
-                    is_shared: request.mode == Mode::Shared,
+                    mode: request.mode,
                     is_session_bound: false,
                     note: request.note,
                 };

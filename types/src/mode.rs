@@ -1,0 +1,49 @@
+//! Which holders a lock has at the same time.
+
+/// How a lock is held. A new mode is a new variant here; the compiler then names every place that
+/// has to decide about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Mode {
+    /// By one holder.
+    #[default]
+    Exclusive,
+    /// By any number of holders that all asked for this mode.
+    Shared,
+}
+
+impl Mode {
+    /// The word for people and scripts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// The mode where wire, log or JSON have one bit for it.
+    #[inline]
+    pub const fn from_is_shared(is_shared: bool) -> Mode {
+        match is_shared {
+            true => Self::Shared,
+            false => Self::Exclusive,
+        }
+    }
+
+    /// The bit for this mode on wire, log and in JSON.
+    #[inline]
+    pub const fn is_shared(self) -> bool {
+        match self {
+            Self::Exclusive => false,
+            Self::Shared => true,
+        }
+    }
+
+    /// Whether a lock that is held in this mode takes another holder in mode `other`.
+    #[inline]
+    pub const fn admits(self, other: Mode) -> bool {
+        match (self, other) {
+            (Self::Shared, Self::Shared) => true,
+            (Self::Exclusive, _) | (_, Self::Exclusive) => false,
+        }
+    }
+}
