@@ -6,6 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Fences from here on are told relative to each other.
+const SHOWN_FENCE_MAX: u64 = 1 << 32;
+
 /// One experiment's findings.
 pub(crate) struct Report {
     name: &'static str,
@@ -185,6 +188,22 @@ impl Table {
     }
 }
 
+/// Two fences for a table, which has no room for sixteen digits: long ones become `n` and `n+1`. The JSON has them in full.
+pub(crate) fn fences(first: u64, second: u64) -> [String; 2] {
+    match first.max(second) < SHOWN_FENCE_MAX {
+        true => [first.to_string(), second.to_string()],
+        false => [
+            "n".to_owned(),
+            format!("n{:+}", second as i64 - first as i64),
+        ],
+    }
+}
+
+/// On or off, for a cell.
+pub(crate) fn on(is_on: bool) -> String {
+    (if is_on { "on" } else { "off" }).to_owned()
+}
+
 /// Yes or no, for a cell.
 pub(crate) fn yes(is_so: bool) -> String {
     (if is_so { "yes" } else { "no" }).to_owned()
@@ -203,6 +222,13 @@ mod tests {
         report.claim("another", false);
         assert!(!report.holds());
         assert!(report.lines().any(|line| line.contains("\"shown\":false")));
+    }
+
+    #[test]
+    fn long_fences_are_told_relative_to_each_other() {
+        assert_eq!(fences(4, 1), ["4", "1"]);
+        assert_eq!(fences(1 << 50, (1 << 50) + 3), ["n", "n+3"]);
+        assert_eq!(fences(1 << 50, (1 << 50) - 3), ["n", "n-3"]);
     }
 
     #[test]

@@ -120,8 +120,6 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
             "p50",
             "p99",
             "p99.9",
-            "cores used by others",
-            "bounded by",
         ],
     );
     let rounds = if context.is_full { "3" } else { "1" };
@@ -150,11 +148,17 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
                 ms(row, "p50_us"),
                 ms(row, "p99_us"),
                 ms(row, "p999_us"),
-                format!("{:.1}", number(row, "others_cpu_cores")),
-                text(row, "bounded_by"),
             ],
             row,
         );
+        report.note(format!(
+            "{}, {}, {} contenders: bounded by {} (other programs used {:.1} cores)",
+            text(row, "peer"),
+            text(row, "waiting"),
+            number(row, "contenders"),
+            text(row, "bounded_by"),
+            number(row, "others_cpu_cores"),
+        ));
     }
     for of_peer in best.chunk_by(|one, other| one["peer"] == other["peer"]) {
         // The last step: a few contenders more may still let the server do more at a time.

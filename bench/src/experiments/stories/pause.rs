@@ -9,7 +9,7 @@ use crate::experiments::locks::Backend;
 use crate::experiments::processes::crew::{Job, sleep_until};
 use crate::experiments::processes::store::{self, Counts, Resource};
 use crate::experiments::processes::worker::{Switch, count_of};
-use crate::experiments::report::{Report, yes};
+use crate::experiments::report::{Report, fences, on, yes};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -198,13 +198,13 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
         &[
             "backend",
             "fence",
-            "stopped by",
+            "stopped",
             "A's fence",
             "B's fence",
             "B wrote",
-            "then A wrote",
+            "A wrote",
             "accepted",
-            "stale rejections",
+            "refused",
             "counter",
             "verdict",
         ],
@@ -239,22 +239,23 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
         };
         of_backend.push((story.backend, story.is_fenced, is_shown));
         let verdict = match (seen.is_late, seen.is_corrupted()) {
-            (false, _) => "B came too late to show anything",
-            (true, true) => "CORRUPTED: an update is lost",
+            (false, _) => "too late",
+            (true, true) => "CORRUPTED",
             (true, false) => "intact",
         };
+        let [first_fence, second_fence] = fences(seen.first_fence, seen.second_fence);
         report.row(
             vec![
                 story.backend.as_str().to_owned(),
-                (if story.is_fenced { "on" } else { "off" }).to_owned(),
+                on(story.is_fenced),
                 (if story.stop == Stop::Signal {
                     "SIGSTOP"
                 } else {
                     "sleep"
                 })
                 .to_owned(),
-                seen.first_fence.to_string(),
-                seen.second_fence.to_string(),
+                first_fence,
+                second_fence,
                 seen.second_status.to_string(),
                 seen.first_status.to_string(),
                 seen.accepted.to_string(),
@@ -275,8 +276,8 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
         if story.backend == Backend::Fencepost && story.stop == Stop::Signal && story.is_fenced {
             let knew = seen.first_believed.map(|believed| yes(!believed));
             report.note(format!(
-                "Fencepost's client knew that its lock was gone when A wrote: {}. Nobody who is stopped between that look and \
-                 the write is helped by it.",
+                "Fencepost's client knew that its lock was gone when A wrote: {}. That does not help a \
+                 holder that is stopped between this look and the write.",
                 knew.unwrap_or_default()
             ));
         }

@@ -11,7 +11,7 @@ use crate::experiments::locks::cluster::{ALL, Cluster, Grant, KEY, NEAR, TTL, ta
 use crate::experiments::processes::daemon::Daemon;
 use crate::experiments::processes::store::{self, Resource};
 use crate::experiments::processes::worker::count_of;
-use crate::experiments::report::{Report, yes};
+use crate::experiments::report::{Report, fences, on, yes};
 use crate::load::peers::PeerName;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ impl Seen {
 
     pub(super) fn verdict(&self) -> &'static str {
         match self.is_corrupted() {
-            true => "CORRUPTED: an update is lost",
+            true => "CORRUPTED",
             false => "intact",
         }
     }
@@ -129,7 +129,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "A's number",
             "B's number",
             "B wrote",
-            "then A wrote",
+            "A wrote",
             "verdict",
         ],
     );
@@ -142,13 +142,14 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
     }
     runs.push(fencepost()?);
     for seen in &runs {
+        let [first_fence, second_fence] = fences(seen.first_fence, seen.second_fence);
         report.row(
             vec![
                 seen.story.to_owned(),
-                (if seen.fence { "on" } else { "off" }).to_owned(),
+                on(seen.fence),
                 yes(seen.is_held_twice),
-                seen.first_fence.to_string(),
-                seen.second_fence.to_string(),
+                first_fence,
+                second_fence,
                 seen.second_status.to_string(),
                 seen.first_status.to_string(),
                 seen.verdict().to_owned(),

@@ -7,7 +7,7 @@
 use super::pause::{Seen, Stop, Story, play_all};
 use crate::experiments::Context;
 use crate::experiments::locks::Backend;
-use crate::experiments::report::Report;
+use crate::experiments::report::{Report, on};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -36,11 +36,11 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "backend",
             "renewed",
             "fence",
-            "what stands still",
+            "stands still",
             "TTL",
             "pause",
-            "A wrote after B's grant",
-            "A's write",
+            "A wrote",
+            "status",
             "verdict",
         ],
     );
@@ -78,19 +78,18 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
 }
 
 fn add_row(story: &Story, seen: &Seen, report: &mut Report) {
-    let on = |is_on| (if is_on { "on" } else { "off" }).to_owned();
     let what = match story.stop {
-        Stop::Sleep => "the thread that works",
+        Stop::Sleep => "the thread",
         Stop::Signal => "the process",
     };
     let after = match seen.is_late {
-        true => format!("{:.2} s", seen.overlap_ms / 1e3),
-        false => "it was before".to_owned(),
+        true => format!("{:.2} s after B", seen.overlap_ms / 1e3),
+        false => "before B".to_owned(),
     };
     let verdict = match (seen.is_corrupted(), seen.is_late) {
-        (true, _) => "CORRUPTED: an update is lost",
-        (false, true) => "intact: the late write was refused",
-        (false, false) => "intact: the lock was held throughout",
+        (true, _) => "CORRUPTED",
+        (false, true) => "intact: late write refused",
+        (false, false) => "intact: held throughout",
     };
     report.row(
         vec![

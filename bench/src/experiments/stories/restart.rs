@@ -225,10 +225,10 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "durability",
             "kills",
             "grants before",
-            "held at the kill",
+            "held at kill",
             "granted twice",
-            "fences that went back",
-            "first grant after the kill",
+            "fences back",
+            "first grant after",
         ],
     );
     let backends = context.backends();

@@ -12,7 +12,7 @@ use super::redlock::{Seen, write_both};
 use crate::experiments::locks::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
 use crate::experiments::processes::clock::FakeClock;
 use crate::experiments::processes::daemon::Daemon;
-use crate::experiments::report::{Report, yes};
+use crate::experiments::report::{Report, fences, on, yes};
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -242,17 +242,15 @@ pub(super) fn tell(has_redis: bool, report: &mut Report) -> Result<(), String> {
         return Ok(());
     }
     report.table(
-        "A wall clock is moved by an hour while A holds the lock, for 2 s",
+        "A wall clock is moved by an hour while A holds the lock, for 2 s (early: B was granted it within A's lease)",
         &[
             "story",
-            "its clock was off by",
-            "B granted after",
-            "within A's lease",
+            "clock",
+            "B granted",
+            "early",
             "fence",
-            "A's number",
-            "B's number",
-            "B wrote",
-            "then A wrote",
+            "A's, B's number",
+            "B, A wrote",
             "verdict",
         ],
     );
@@ -291,14 +289,12 @@ fn cells(moved: &Moved) -> Vec<String> {
         format!("{:+} s", moved.clock_off_s),
         match moved.granted_after_ms {
             Some(ms) => format!("{:.2} s", ms / 1e3),
-            None => format!("not within {} s", BLOCKED.as_secs()),
+            None => format!("not in {} s", BLOCKED.as_secs()),
         },
         of_seen(|seen| yes(seen.is_held_twice)),
-        of_seen(|seen| (if seen.fence { "on" } else { "off" }).to_owned()),
-        of_seen(|seen| seen.first_fence.to_string()),
-        of_seen(|seen| seen.second_fence.to_string()),
-        of_seen(|seen| seen.second_status.to_string()),
-        of_seen(|seen| seen.first_status.to_string()),
+        of_seen(|seen| on(seen.fence)),
+        of_seen(|seen| fences(seen.first_fence, seen.second_fence).join(", ")),
+        of_seen(|seen| format!("{}, {}", seen.second_status, seen.first_status)),
         match &moved.seen {
             Some(seen) => seen.verdict().to_owned(),
             None => "BLOCKED".to_owned(),
@@ -407,7 +403,7 @@ mod tests {
         };
         assert!(judge(&blocked).1);
         let cells = cells(&blocked);
-        assert_eq!(cells[2], "not within 4 s");
+        assert_eq!(cells[2], "not in 4 s");
         assert_eq!(cells.last().map(String::as_str), Some("BLOCKED"));
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "release",
             "A was told it released",
             "C got B's lock",
-            "counted by the server",
+            "counted",
             "verdict",
         ],
     );

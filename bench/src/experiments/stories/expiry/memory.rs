@@ -74,6 +74,15 @@ impl Subject {
         }
     }
 
+    /// For the head of a narrow column.
+    pub(super) fn short_name(self) -> &'static str {
+        match self {
+            Subject::Fencepost | Subject::RedisActive | Subject::RedisLazy => self.name(),
+            Subject::RedisHard => "redis, effort 10",
+            Subject::RedisFenced => "redis, fences",
+        }
+    }
+
     fn peer(self) -> PeerName {
         match self {
             Subject::Fencepost => PeerName::Fencepost,

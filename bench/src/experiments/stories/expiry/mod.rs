@@ -98,6 +98,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
         stories.push((None, etcd_leases::watch(count)?));
     }
     memory(&stories, &mut report);
+    left_over(&stories, &mut report);
     over_time(&stories, spread, &mut report);
     draw(context, &stories, &mut report)?;
     Ok(report)
@@ -159,42 +160,21 @@ fn memory(stories: &[(Option<Subject>, Series)], report: &mut Report) {
             "leases",
             "empty",
             "most",
-            "at the last look (by its own account)",
+            "at the end",
+            "its own account",
             "with as many new locks",
-            "ended, lock not free: most",
-            "all free after the last end",
-            "ended, still in memory: most",
-            "none in memory after the last end",
         ],
     );
     for (subject, series) in stories {
-        let most = |count: fn(&Sample) -> u64| {
-            let counts = series.samples.iter().map(count);
-            counts.max().unwrap_or(0)
-        };
-        let after = |count: fn(&Sample) -> u64| match series.done_after_s(count) {
-            Some(seconds) => format!("{seconds:.1} s"),
-            None => {
-                let last = series.last();
-                let looked_s = last.at_s - series.last_end_s;
-                format!("never: {} left after {looked_s:.0} s", count(&last))
-            }
-        };
         let last = series.last();
         report.plain_row(vec![
             series.name.to_owned(),
             series.keys.to_string(),
             mb(series.empty_bytes),
             mb(series.peak_bytes()),
-            match last.used_bytes {
-                Some(used) => format!("{} ({})", mb(last.resident_bytes), mb(used)),
-                None => mb(last.resident_bytes),
-            },
+            mb(last.resident_bytes),
+            last.used_bytes.map_or("-".to_owned(), mb),
             series.refilled_bytes.map_or("-".to_owned(), mb),
-            most(Sample::unexpired).to_string(),
-            after(Sample::unexpired),
-            most(Sample::unreclaimed).to_string(),
-            after(Sample::unreclaimed),
         ]);
         for sample in &series.samples {
             report.line(&Look {
@@ -214,6 +194,41 @@ fn memory(stories: &[(Option<Subject>, Series)], report: &mut Report) {
         }
         let (sentence, holds) = judge(*subject, series);
         report.claim(sentence, holds);
+    }
+}
+
+/// How far each server got with the leases that had ended, by itself.
+fn left_over(stories: &[(Option<Subject>, Series)], report: &mut Report) {
+    report.table(
+        "Leases that have ended: locks that are not free yet, and keys still in memory (times are from the last end on)",
+        &[
+            "backend",
+            "not free: most",
+            "all free after",
+            "in memory: most",
+            "none in memory after",
+        ],
+    );
+    for (_, series) in stories {
+        let most = |count: fn(&Sample) -> u64| {
+            let counts = series.samples.iter().map(count);
+            counts.max().unwrap_or(0)
+        };
+        let after = |count: fn(&Sample) -> u64| match series.done_after_s(count) {
+            Some(seconds) => format!("{seconds:.1} s"),
+            None => {
+                let last = series.last();
+                let looked_s = last.at_s - series.last_end_s;
+                format!("{} left at {looked_s:.0} s", count(&last))
+            }
+        };
+        report.plain_row(vec![
+            series.name.to_owned(),
+            most(Sample::unexpired).to_string(),
+            after(Sample::unexpired),
+            most(Sample::unreclaimed).to_string(),
+            after(Sample::unreclaimed),
+        ]);
     }
 }
 
@@ -277,10 +292,10 @@ fn over_time(stories: &[(Option<Subject>, Series)], spread: Duration, report: &m
     let Some(first) = told.iter().flatten().next() else {
         return;
     };
-    let mut columns = vec!["since the first end", "leases that live"];
-    columns.extend(Subject::ALL.map(Subject::name));
+    let mut columns = vec!["after", "live"];
+    columns.extend(Subject::ALL.map(Subject::short_name));
     report.table(
-        "Memory over time, and keys in it whose leases have ended",
+        "Memory over time (after the first end), leases that live, and keys in memory whose leases have ended",
         &columns,
     );
     let spread_s = spread.as_secs_f64();
