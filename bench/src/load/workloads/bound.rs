@@ -1,6 +1,6 @@
 //! What bounds the rate of a hot key, read off its figures.
 
-use super::Waiting;
+use super::workload::Waiting;
 use crate::load::peers::PeerName;
 use crate::load::sample::Figures;
 use std::time::Duration;

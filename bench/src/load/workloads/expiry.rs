@@ -11,8 +11,9 @@
 //! Leaves out: what happens when the locks are renewed instead.
 
 use super::fill::fill;
+use super::measure::Measurement;
 use super::renew::{PIPELINE, SESSIONS};
-use super::{Measurement, Waiting};
+use super::workload::Waiting;
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::pace::Pace;
 use crate::load::sample::{Figures, LATENCY, Meter, Sample, add_quantiles, histogram};

@@ -12,7 +12,8 @@
 
 use super::bound::bounded_by;
 use super::many_keys::ManyKeys;
-use super::{Measurement, Waiting, Workload, drained};
+use super::measure::{Measurement, drained};
+use super::workload::{Waiting, Workload};
 use crate::load::checker::Checker;
 use crate::load::fairness::Fairness;
 use crate::load::generator::{Generator, Port, Script};

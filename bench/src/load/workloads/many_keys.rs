@@ -6,7 +6,8 @@
 //!
 //! Leaves out: contention, expiry, and the work of a client library.
 
-use super::{Measurement, Setting, drained};
+use super::measure::{Measurement, drained};
+use super::workload::Setting;
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::options::Options;
 use crate::load::pace::Pace;
