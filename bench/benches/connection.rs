@@ -1,10 +1,11 @@
 //! Question: what does one batch cost on one connection: read, decide, write?
 //!
-//! Unit: microseconds per batch of acquires and then of their releases, over loopback to a server in this process with one
-//! thread, and operations a second. Batches of 1, 16 and 128: the first shows the way there and back, the last what an
-//! operation adds to it.
+//! Unit: microseconds per batch of acquires and then of their releases, over loopback to a server
+//! in this process with one thread, and operations a second. Batches of 1, 16 and 128: the first
+//! shows the way there and back, the last what an operation adds to it.
 //!
-//! Leaves out: other connections, contention, and a machine whose cores are busy otherwise. For those: `bench --many-keys`.
+//! Leaves out: other connections, contention, and a machine whose cores are busy otherwise. For
+//! those: `bench --many-keys`.
 
 use bench::keys::key_bytes;
 use bytes::BytesMut;

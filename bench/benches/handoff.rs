@@ -1,11 +1,11 @@
 //! Question: what does it cost to pass a lock on through its queue?
 //!
-//! Unit: nanoseconds per hand-off: the holder releases, the first in line is granted the lock and told, and the old holder
-//! goes to the end of the line. Queues of 1, 100 and 1,000; and two threads that pass the lock to each other, each
-//! spinning until it is told.
+//! Unit: nanoseconds per hand-off: the holder releases, the first in line is granted the lock and
+//! told, and the old holder goes to the end of the line. Queues of 1, 100 and 1,000; and two
+//! threads that pass the lock to each other, each spinning until it is told.
 //!
-//! Leaves out: the wake-up of a sleeping task and the network, which cost a hundred times more; waiters that time out,
-//! cancel or die.
+//! Leaves out: the wake-up of a sleeping task and the network, which cost a hundred times more;
+//! waiters that time out, cancel or die.
 
 use bench::baseline::{self, Map};
 use bench::keys::key_bytes;
@@ -151,14 +151,14 @@ impl Line for Plain {
     }
 }
 
-/// One thread plays everybody: the bare cost of the queue.
+/// One thread plays every part: the bare cost of the queue.
 fn one_thread<L: Line>(queue_length: u32, handoffs: u64) -> Duration {
     let owners = queue_length + 1;
     let line = L::new(owners);
     let bytes = key_bytes(0);
     let key = Key::new(&bytes).unwrap();
     let mut seats: Vec<_> = (0..owners).map(|owner| line.seat(owner)).collect();
-    let mut fence = line.ask(&mut seats[0], 0, key).expect("nobody has it yet");
+    let mut fence = line.ask(&mut seats[0], 0, key).expect("no seat has it yet");
     for owner in 1..owners {
         assert_eq!(line.ask(&mut seats[owner as usize], owner, key), None);
     }
@@ -175,7 +175,8 @@ fn one_thread<L: Line>(queue_length: u32, handoffs: u64) -> Duration {
     begun.elapsed()
 }
 
-/// Two threads pass the lock to and fro. Whoever finds nobody in line is granted at once; that is part of it.
+/// Two threads pass the lock to and fro. A thread that finds no queue is granted at once; that is
+/// part of it.
 fn two_threads<L: Line>(handoffs: u64) -> Duration {
     let line = L::new(2);
     let bytes = key_bytes(0);

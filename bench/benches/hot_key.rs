@@ -1,11 +1,14 @@
-//! Question: how often can one key be acquired and released, by one thread and by 2, 4 and 8 that all want it?
+//! Question: how often can one key be acquired and released, by one thread and by 2, 4 and 8 that
+//! all want it?
 //!
-//! Unit: nanoseconds per cycle of acquire and release, all threads together: 50 ns are 20 M cycles/s. Only cycles that were
-//! granted count; a thread that is refused tries again at once, without a pause.
+//! Unit: nanoseconds per cycle of acquire and release, all threads together: 50 ns are 20 M
+//! cycles/s. Only cycles that were granted count; a thread that is refused tries again at once,
+//! without a pause.
 //!
-//! Leaves out: the network, the clock (time stands still), waiting in line (`handoff` asks that), and what a cold cache
-//! costs (`random_keys`). Beyond one thread per core the scheduler decides more than the table does: a thread that is
-//! preempted while it holds the lock leaves the others refused until its next turn.
+//! Leaves out: the network, the clock (time stands still), waiting in line (`handoff` asks that),
+//! and what a cold cache costs (`random_keys`). Beyond one thread per core the scheduler decides
+//! more than the table does: a thread that is preempted while it holds the lock leaves the others
+//! refused until its next turn.
 
 use bench::baseline::Map;
 use bench::keys::key_bytes;

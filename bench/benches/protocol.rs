@@ -1,7 +1,7 @@
 //! Question: what do the frames of one lock and its release cost to write and to read?
 //!
-//! Unit: nanoseconds per batch of 128 frames, the way they come off a socket, and frames a second. Requests are read as the
-//! server reads them, replies as a client does.
+//! Unit: nanoseconds per batch of 128 frames, the way they come off a socket, and frames a second.
+//! Requests are read as the server reads them, replies as a client does.
 //!
 //! Leaves out: the socket, and messages that no hot path sends.
 

@@ -1,10 +1,12 @@
-//! Question: what does a lock cost when its key is not in the cache, in a table of a million and of ten million keys?
+//! Question: what does a lock cost when its key is not in the cache, in a table of a million and of
+//! ten million keys?
 //!
-//! Unit: nanoseconds per acquire and release of a random key, one thread. All keys are in the table and free; the acquire
-//! pays for the cold lines, the release finds them warm.
+//! Unit: nanoseconds per acquire and release of a random key, one thread. All keys are in the table
+//! and free; the acquire pays for the cold lines, the release finds them warm.
 //!
-//! Leaves out: the cost of new keys (`bench engine growth`), of ten million *held* locks, where a release comes first and
-//! pays (`bench engine random`), the network, a second thread, and what huge pages are worth (`bench engine random --small-pages`).
+//! Leaves out: the cost of new keys (`bench engine growth`), of ten million *held* locks, where a
+//! release comes first and pays (`bench engine random`), the network, a second thread, and what
+//! huge pages are worth (`bench engine random --small-pages`).
 
 use bench::baseline::Map;
 use bench::keys::{Random, key_bytes};

@@ -1,11 +1,13 @@
 //! Question: what does the timing wheel cost per lease, against a binary heap and a B-tree?
 //!
-//! Unit: nanoseconds per entry. `arm`: a hundred thousand or a million entries with random deadlines within a minute.
-//! `run`: the hand passes over all of them in steps of one millisecond, cascades included, and gives each out once.
-//! `rearm`: an armed entry is taken out and armed for another time, which the heap cannot do.
+//! Unit: nanoseconds per entry. `arm`: a hundred thousand or a million entries with random
+//! deadlines within a minute. `run`: the hand passes over all of them in steps of one millisecond,
+//! cascades included, and gives each out once. `rearm`: an armed entry is taken out and armed for
+//! another time, which the heap cannot do.
 //!
-//! Leaves out: the cells the links live in (here they are packed arrays, kinder to the cache, as are the heap's entries),
-//! and what the engine does with an entry that is due (`bench engine expiry`).
+//! Leaves out: the cells the links live in (here they are packed arrays, kinder to the cache, as
+//! are the heap's entries), and what the engine does with an entry that is due (`bench engine
+//! expiry`).
 
 use bench::keys::Random;
 use criterion::measurement::WallTime;

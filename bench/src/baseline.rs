@@ -1,15 +1,18 @@
-//! What the engine has to beat: the lock table that most people would write. Sixty-four shards, each a mutex around a
-//! hash table; a `VecDeque` for whoever waits for a key; a binary heap for deadlines.
+//! What the engine has to beat: the lock table that most people would write. Sixty-four shards,
+//! each a mutex around a hash table; a `VecDeque` for the waiters of a key; a binary heap for
+//! deadlines.
 //!
-//! It does the same job as far as the benches ask: owner, fence and deadline per key; the lease checked by whoever comes
-//! next; the fence minted in the grant, above the shard's floor and never above its ceiling; direct hand-off in order of
-//! arrival; one heap entry per key and not per grant; eviction that raises the floor first. It is built as well as this
-//! design allows: one hash for shard and bucket (which is why it is `HashTable`, hashbrown's map with the hash passed in),
-//! keys of up to 22 bytes in the entry, an entry of one cache line, mutexes on lines of their own.
+//! It does the same job as far as the benches ask: owner, fence and deadline per key; the lease
+//! checked by the next caller; the fence minted in the grant, above the shard's
+//! floor and never above its ceiling; direct hand-off in order of arrival; one heap entry per key
+//! and not per grant; eviction that raises the floor first. It is built as well as this design
+//! allows: one hash for shard and bucket (which is why it is `HashTable`, hashbrown's map with the
+//! hash passed in), keys of up to 22 bytes in the entry, an entry of one cache line, mutexes on
+//! lines of their own.
 //!
-//! What it leaves out, all to its advantage: sessions (nobody's end frees anything), shared and reentrant locks, notes,
-//! limits, waiters whose time is up (they are skipped at the hand-off, nobody tells them) or whose key expires (they are not
-//! served), and any care for long pauses.
+//! What it leaves out, all to its advantage: sessions (no session's end frees anything), shared and
+//! reentrant locks, notes, limits, waiters whose time is up (they are skipped at the hand-off and
+//! not told) or whose key expires (they are not served), and any care for long pauses.
 
 use crossbeam_utils::CachePadded;
 use engine::{Key, Tick};
@@ -34,14 +37,15 @@ struct Shard<W> {
     due: BinaryHeap<Reverse<Alarm>>,
 }
 
-/// When, and the hash of the key. Two keys with one hash would share their alarms and still be found by `armed`.
+/// When, and the hash of the key. Two keys with one hash would share their alarms and still be
+/// found by `armed`.
 type Alarm = (Tick, u64);
 
 struct Entry<W> {
     key: StoredKey,
     /// The last fence granted.
     fence: u64,
-    /// Zero while nobody holds it.
+    /// Zero while it is free.
     owner: u64,
     deadline: Tick,
     /// When the heap will look at this key; never, if it is not in the heap.
@@ -81,11 +85,11 @@ pub struct Grant {
 pub enum Outcome {
     /// It is yours.
     Granted(Grant),
-    /// Somebody has it, and you are in line.
+    /// It is held, and the caller is in the queue.
     Queued,
-    /// Somebody has it.
+    /// It is held.
     Held {
-        /// Who.
+        /// Its owner.
         owner: u64,
         /// Under which fence.
         fence: u64,
@@ -189,8 +193,8 @@ impl<W> Map<W> {
         }
     }
 
-    /// Frees the lock named by key and fence, or hands it to the next in line, who is told through `granted`. `false`: it
-    /// was not the caller's, or no longer.
+    /// Frees the lock named by key and fence, or hands it to the first waiter, which is told
+    /// through `granted`. `false`: it was not the caller's, or no longer.
     #[inline]
     pub fn release(
         &self,
@@ -227,8 +231,8 @@ impl<W> Map<W> {
         true
     }
 
-    /// Expires and evicts what is due in one shard, at most `budget` steps of it. `lost` hears how late each was, in
-    /// milliseconds. `true`: there is more.
+    /// Expires and evicts what is due in one shard, at most `budget` steps of it. `lost` hears how
+    /// late each was, in milliseconds. `true`: there is more.
     pub fn advance_shard(
         &self,
         shard: usize,

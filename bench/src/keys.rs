@@ -1,4 +1,5 @@
-//! The keys and the random order in which they are used: the same in every run, and the same for engine and baseline.
+//! The keys and the random order in which they are used: the same in every run, and the same for
+//! engine and baseline.
 
 /// Sixteen bytes that no other number has.
 #[inline]
@@ -34,8 +35,8 @@ impl Random {
     }
 }
 
-/// The numbers below `count`, each once, in an order that looks random: what a shuffled list would give, without the list
-/// and its cache misses.
+/// The numbers below `count`, each once, in an order that looks random: what a shuffled list would
+/// give, without the list and its cache misses.
 pub struct Shuffled {
     step: u64,
     count: u64,

@@ -1,5 +1,6 @@
-//! `bench`: measures Fencepost, beside Redis, etcd and the floor (`bench --hot-key` and other workloads), and its engine by itself
-//! (`bench engine`); and shows what locks are worth, with and without fences (`bench --experiment NAME`).
+//! `bench`: measures Fencepost, beside Redis, etcd and the floor (`bench --hot-key` and other
+//! workloads), and its engine by itself (`bench engine`); and shows what locks are worth, with and
+//! without fences (`bench --experiment NAME`).
 
 mod experiments;
 mod figures;
@@ -34,7 +35,8 @@ enum Command {
     /// A peer that is part of this program, in a process of its own.
     #[command(hide = true)]
     Serve { name: String, directory: PathBuf },
-    /// Takes a lock, pauses, and writes to a resource: what the experiments stop, kill and wake up again.
+    /// Takes a lock, pauses, and writes to a resource: what the experiments stop, kill and wake up
+    /// again.
     #[command(hide = true)]
     Worker(experiments::processes::worker::Arguments),
     /// Becomes another program, one that does not outlive the bench.
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
         None => match arguments.experiments.experiment {
             None => load::run(arguments.load),
             Some(name) => {
-                // The experiments have leases of their own unless somebody says otherwise.
+                // The experiments have leases of their own unless `--ttl` is given.
                 let is_ttl_given = matches.value_source("ttl") == Some(ValueSource::CommandLine);
                 let ttl = is_ttl_given.then_some(arguments.load.ttl);
                 experiments::run(name, &arguments.experiments, &arguments.load, ttl)

@@ -1,7 +1,8 @@
 //! `bench restart`: how long does a server with ten million leases take to stop, and to be back?
 //!
-//! Unit: seconds by the wall clock, from the start of the process until it says that clients can connect. What was held before
-//! must be held after, or the run fails. A start after a kill reads the whole log; one after a clean stop reads a snapshot.
+//! Unit: seconds by the wall clock, from the start of the process until it says that clients can
+//! connect. What was held before must be held after, or the run fails. A start after a kill reads
+//! the whole log; one after a clean stop reads a snapshot.
 
 use crate::load::fill_fencepost;
 use crate::load::peers::child::Process;
@@ -87,7 +88,7 @@ impl Server {
     }
 }
 
-/// A server that nobody stopped because something else went wrong.
+/// A server that was not stopped because something else went wrong.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();

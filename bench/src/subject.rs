@@ -1,4 +1,5 @@
-//! One face for the engine and the baseline, so that the same loop drives both. Everything is resolved at compile time.
+//! One face for the engine and the baseline, so that the same loop drives both. Everything is
+//! resolved at compile time.
 
 use crate::baseline::{self, Map};
 use crate::keys::key_bytes;
@@ -25,7 +26,7 @@ pub trait Subject: Sync {
     /// A seat for an owner of its own. The same `number` must not be used twice.
     fn seat(&self, number: u64) -> Self::Seat;
 
-    /// Tries to take a lock. `None`: somebody has it.
+    /// Tries to take a lock. `None`: it is held.
     fn acquire(
         &self,
         seat: &mut Self::Seat,
@@ -43,7 +44,8 @@ pub trait Subject: Sync {
     /// Lets the home core see what is new, as a server does every millisecond. Nothing is due yet.
     fn settle(&self, now: Tick);
 
-    /// Does a step towards having memory ready ahead of need, as a thread of the server's does. `false`: there is enough.
+    /// Does a step towards having memory ready ahead of need, as a thread of the server's does.
+    /// `false`: there is enough.
     fn stock_up(&self) -> bool {
         false
     }
@@ -89,8 +91,9 @@ impl<H: Host> Subject for Batched<H> {
     }
 }
 
-/// The baseline with the engine's manners: who would be refused pauses and looks a second time. A control: how much of the
-/// engine's lead on a hot key is the pause, which anybody can have?
+/// The baseline with the engine's manners: a caller that would be refused pauses and looks a second
+/// time. A control: how much of the engine's lead on a hot key is the pause, which any caller can
+/// have?
 pub struct Pausing<W>(pub Map<W>);
 
 impl<W: Send> Subject for Pausing<W> {
@@ -142,7 +145,7 @@ impl<H: Host> Subject for Engine<H> {
         match Engine::acquire(self, seat, &Acquire::exclusive(key, ttl_ms), now) {
             Outcome::Granted(grant) => Some(grant.fence),
             Outcome::Held(holder) => {
-                // The refusal says who holds it. The baseline's does too.
+                // The refusal names the holder. The baseline's does too.
                 black_box(&holder);
                 None
             }
@@ -230,7 +233,7 @@ pub fn take_all<S: Subject>(
         let key = Key::new(&bytes).expect("16 bytes");
         let turn = number as usize % seats.len();
         let fence = subject.acquire(&mut seats[turn], key, ttl_ms, now);
-        taken(number, fence.expect("nobody else wants it"));
+        taken(number, fence.expect("no other seat wants it"));
     }
 }
 
@@ -242,8 +245,8 @@ pub struct Contest {
     pub refusals: u64,
     /// From the start of the first thread to the end of the last.
     pub elapsed: Duration,
-    /// How long threads were ready to run and had no core, and how much later than the first the last one began. Much of
-    /// it, and others were measured too.
+    /// How long threads were ready to run and had no core, and how much later than the first the
+    /// last one began. Much of it, and others were measured too.
     pub disturbed: Duration,
 }
 
@@ -268,15 +271,16 @@ struct Score {
     waited: Duration,
 }
 
-/// `threads` threads, each for an owner of its own, want the same key: each tries, tries again at once when refused, and
-/// gives the lock back at once when granted. All of them work until the last moment, so that nobody runs alone.
+/// `threads` threads, each for an owner of its own, want the same key: each tries, tries again at
+/// once when refused, and gives the lock back at once when granted. All of them work until the last
+/// moment, so that no thread runs alone.
 pub fn contend<S: Subject>(subject: &S, threads: u64, until: Until) -> Contest {
     let bytes = key_bytes(0);
     let key = Key::new(&bytes).expect("16 bytes");
     let mut first = subject.seat(0);
     let fence = subject.acquire(&mut first, key, 30_000, NOW);
     subject.settle(NOW);
-    let fence = fence.expect("nobody else is here yet");
+    let fence = fence.expect("no other thread has started");
     assert!(subject.release(&mut first, key, fence, NOW));
 
     let start = Barrier::new(threads as usize);
@@ -351,5 +355,6 @@ fn waited_for_a_core() -> Duration {
     Duration::from_nanos(waited_ns.unwrap_or_else(|| panic!("{path}: {stat}")))
 }
 
-/// The time in benches where time stands still: the caller of the engine reads its clock once per batch anyway.
+/// The time in benches where time stands still: the caller of the engine reads its clock once per
+/// batch anyway.
 pub const NOW: Tick = Tick::from_ms(1_000);

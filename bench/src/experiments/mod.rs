@@ -1,8 +1,8 @@
 //! `bench --experiment NAME`: what a lock is worth, shown by breaking it.
 //!
-//! Each experiment starts what it needs, runs both sides of an argument, prints a table and says which of its claims held.
-//! A claim is computed from what was observed; one that did not hold makes the run fail, so that nobody can quote a table
-//! that shows something else.
+//! Each experiment starts what it needs, runs both sides of an argument, prints a table and says
+//! which of its claims held. A claim is computed from what was observed; one that did not hold
+//! makes the run fail, so that no table is quoted that shows something else.
 //!
 //! | folder       | what                                                                        |
 //! |--------------|-----------------------------------------------------------------------------|

@@ -1,12 +1,14 @@
 //! What happens when ten million leases fall due within one second?
 //!
-//! Units: the longest call of `advance_shard` in microseconds, by the wall's clock and by the core's (`process::Clocks`); the
-//! lag of each expiry behind its deadline in milliseconds; and how long it takes until every lock is expired and its
-//! memory reclaimed (`idle_ms` is 0). Time is real: the clock starts
-//! 1.4 s before the first deadline, at the moment when the wheel begins to move these leases to its lower levels. The home
-//! threads do nothing else; each reads the clock before every call.
+//! Units: the longest call of `advance_shard` in microseconds, by the wall's clock and by the
+//! core's (`process::Clocks`); the lag of each expiry behind its deadline in milliseconds; and how
+//! long it takes until every lock is expired and its memory reclaimed (`idle_ms` is 0). Time is
+//! real: the clock starts 1.4 s before the first deadline, at the moment when the wheel begins to
+//! move these leases to its lower levels. The home threads do nothing else; each reads the clock
+//! before every call.
 //!
-//! Leaves out: requests that want the same cores. The fill happens at tick 0, before the clock starts.
+//! Leaves out: requests that want the same cores. The fill happens at tick 0, before the clock
+//! starts.
 
 use super::process::{Clocks, preemptions};
 use super::{Arguments, Report, Target};
@@ -24,10 +26,12 @@ pub(super) const BUDGET: u32 = 256;
 /// The first deadline, and how long after it the last one is.
 const FIRST_MS: u64 = 30_000;
 const SPREAD_MS: u64 = 1_000;
-/// When the clock starts: shortly before the wheel's hand reaches the slot of 4,096 ms that all deadlines share.
+/// When the clock starts: shortly before the wheel's hand reaches the slot of 4,096 ms that all
+/// deadlines share.
 const START_MS: u64 = 28_600;
 
-/// How late each lease was taken away: one counter per millisecond, everything from a minute on in the last.
+/// How late each lease was taken away: one counter per millisecond, everything from a minute on in
+/// the last.
 struct Lags(Box<[AtomicU64]>);
 
 impl Lags {
@@ -123,7 +127,7 @@ fn fill<S: Subject>(subject: &S, keys: u64) {
         let ttl_ms = FIRST_MS + random.below(SPREAD_MS);
         let seat = &mut seats[number as usize % 4];
         let fence = subject.acquire(seat, key, ttl_ms, Tick::default());
-        assert!(fence.is_some(), "nobody else wants it");
+        assert!(fence.is_some(), "no other seat wants it");
     }
     subject.settle(Tick::default());
 }
@@ -184,7 +188,8 @@ fn burst(
             if round_began_ms > FIRST_MS + SPREAD_MS {
                 break;
             }
-            // Nothing to do for now. A server would be woken by requests, or by its next millisecond.
+            // Nothing to do for now. A server would be woken by requests, or by its next
+            // millisecond.
             std::thread::sleep(Duration::from_micros(200));
         }
         (calls, preemptions() - switches)

@@ -1,9 +1,10 @@
 //! How long can a single acquire take while the table grows from nothing to ten million keys?
 //!
-//! Unit: microseconds; the longest of all acquires, in each of three runs, by two clocks: the wall's, in which a preempted
-//! thread waits for its core, and the core's, which stands still meanwhile. Both see page faults of fresh memory and what
-//! the hypervisor takes. The control does nothing but write to fresh memory, as much of it as the engine takes, under the
-//! same clocks: what it shows is not the table's.
+//! Unit: microseconds; the longest of all acquires, in each of three runs, by two clocks: the
+//! wall's, in which a preempted thread waits for its core, and the core's, which stands still
+//! meanwhile. Both see page faults of fresh memory and what the hypervisor takes. The control does
+//! nothing but write to fresh memory, as much of it as the engine takes, under the same clocks:
+//! what it shows is not the table's.
 
 use super::process::{Clocks, page_faults, preemptions};
 use super::{Arguments, Report, Target};
@@ -60,10 +61,11 @@ fn subject_runs<S: Subject>(
     });
 }
 
-/// How long whoever keeps the stock sleeps when there is enough. A server's is woken every millisecond at most.
+/// How long the prefault thread sleeps when there is enough. A server's is woken every millisecond
+/// at most.
 const STOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Sets a flag when it goes, also if somebody panics.
+/// Sets a flag when it goes, also after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

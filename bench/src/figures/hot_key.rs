@@ -1,10 +1,11 @@
 //! How do engine and baseline compare on one key, with one thread and with two?
 //!
-//! Unit: nanoseconds per cycle of acquire and release, all threads together, median of 31 rounds of 20 ms; rounds of engine
-//! and baseline alternate. The ratio is that of the medians. Refused threads try again at once. With no more threads than
-//! cores, a round in which a thread had to wait for its core, because other processes wanted it, is repeated: the median
-//! would otherwise be of rounds in which the threads took turns. With more threads they take turns anyway, and what is
-//! measured is mostly who loses its core while it holds the lock.
+//! Unit: nanoseconds per cycle of acquire and release, all threads together, median of 31 rounds of
+//! 20 ms; rounds of engine and baseline alternate. The ratio is that of the medians. Refused
+//! threads try again at once. With no more threads than cores, a round in which a thread had to
+//! wait for its core, because other processes wanted it, is repeated: the median would otherwise be
+//! of rounds in which the threads took turns. With more threads they take turns anyway, and what is
+//! measured is mostly which thread loses its core while it holds the lock.
 
 use super::{Arguments, BOTH, ENGINE, MAP, Report, Target, median};
 use bench::baseline::Map;

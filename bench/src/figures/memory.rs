@@ -1,8 +1,8 @@
 //! How much memory does a held lock cost?
 //!
-//! Unit: bytes of resident memory per lock, of a process that holds ten million exclusive locks with 16-byte keys in four
-//! sessions, over what it had before. Index, wheel, the sessions' own lists and
-//! what the server keeps in stock are in it; connections are not.
+//! Unit: bytes of resident memory per lock, of a process that holds ten million exclusive locks
+//! with 16-byte keys in four sessions, over what it had before. Index, wheel, the sessions' own
+//! lists and what the server keeps in stock are in it; connections are not.
 
 use super::process::resident_bytes;
 use super::{Arguments, Report, Target};

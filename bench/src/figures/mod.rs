@@ -1,8 +1,9 @@
-//! The figures of the engine that criterion cannot give: resident memory, the longest single call, a burst of expiries, and
-//! ratios against the baseline from interleaved rounds.
+//! The figures of the engine that criterion cannot give: resident memory, the longest single call,
+//! a burst of expiries, and ratios against the baseline from interleaved rounds.
 //!
-//! Each part runs in a child process of its own, so that one part's memory and page faults are not another's. A child
-//! prints its figures as JSON lines; the parent prints them all as one table, or as JSON.
+//! Each part runs in a child process of its own, so that one part's memory and page faults are not
+//! another's. A child prints its figures as JSON lines; the parent prints them all as one table, or
+//! as JSON.
 
 mod expiry;
 mod growth;
@@ -116,7 +117,7 @@ impl Report<'_> {
     }
 }
 
-/// Everything a child can be asked to do: which part it belongs to, whom it measures, and how.
+/// Everything a child can be asked to do: which part it belongs to, what it measures, and how.
 struct Part {
     name: &'static str,
     what: What,
@@ -127,7 +128,7 @@ struct Part {
 const ENGINE: &str = "engine";
 const MAP: &str = "mutex map";
 const BOTH: &str = "engine / mutex map";
-const NOBODY: &str = "control";
+const CONTROL: &str = "control";
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
@@ -135,7 +136,7 @@ const PARTS: &[Part] = &[
     Part { name: "memory", what: What::Memory, subject: MAP, measure: memory::map },
     Part { name: "growth", what: What::Growth, subject: ENGINE, measure: growth::engine },
     Part { name: "growth", what: What::Growth, subject: MAP, measure: growth::map },
-    Part { name: "growth", what: What::Growth, subject: NOBODY, measure: growth::control },
+    Part { name: "growth", what: What::Growth, subject: CONTROL, measure: growth::control },
     Part { name: "expiry, 1 home thread", what: What::Expiry, subject: ENGINE, measure: expiry::engine_1 },
     Part { name: "expiry, 1 home thread", what: What::Expiry, subject: MAP, measure: expiry::map_1 },
     Part { name: "expiry, 2 home threads", what: What::Expiry, subject: ENGINE, measure: expiry::engine_2 },

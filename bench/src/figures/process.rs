@@ -4,8 +4,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Two clocks of one thread: what passed, and what it had of its core. The second does not see other processes, nor
-/// threads that had the core in between; it does see page faults.
+/// Two clocks of one thread: what passed, and what it had of its core. The second does not see
+/// other processes, nor threads that had the core in between; it does see page faults.
 #[derive(Clone, Copy)]
 pub(super) struct Clocks {
     wall: Instant,

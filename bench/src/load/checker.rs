@@ -1,9 +1,11 @@
 //! Watches every grant of one lock: never two holders at once, and fences that rise.
 //!
-//! The generator is one thread, so it sees grants and releases in one order. A lock counts as held from the moment its grant is
-//! read until the moment its release is written: the server's idea of it contains that time, so whoever is granted
-//! meanwhile proves a fault. The one exception is a lease that ran out under its holder, who then is no holder any
-//! more; since we know only when the grant was read, not when the lease began, a holder is trusted for half of its lease.
+//! The generator is one thread, so it sees grants and releases in one order. A lock counts as held
+//! from the moment its grant is read until the moment its release is written: the server's idea of
+//! it contains that time, so a contender that is granted meanwhile proves a fault. The one
+//! exception is a lease that ran out under its holder, which then is no holder any more; since we
+//! know only when the grant was read, not when the lease began, a holder is trusted for half of its
+//! lease.
 
 /// The lock under watch.
 pub(crate) struct Checker {
@@ -172,7 +174,7 @@ mod tests {
         checker.granted(2, 11, LEASE_NS);
         assert_eq!(checker.violation(), None);
         assert_eq!(checker.outlived(), 1);
-        // The one who lost it gives it back late: that does not free the next holder's.
+        // The last holder, which lost it, gives it back late: that does not free the next holder's.
         checker.releasing(1);
         checker.granted(3, 12, LEASE_NS + 1);
         assert!(checker.violation().is_some());

@@ -1,31 +1,34 @@
 //! Order of arrival against order of grants.
 //!
-//! Two lanes that wait at the same time are a *pair*. It is *reordered* if the one that asked later is granted first. Requests
-//! on two connections race each other to the server, though: one that leaves a few microseconds later may well be
-//! read earlier, and nobody barged. So an *inversion* is a reordered pair whose requests left more than
-//! [`RACE_NS`] apart; the share of reordered pairs counts all of them.
+//! Two lanes that wait at the same time are a *pair*. It is *reordered* if the one that asked later
+//! is granted first. Requests on two connections race each other to the server, though: one that
+//! leaves a few microseconds later may well be read earlier, and no contender barged. So an
+//! *inversion* is a reordered pair whose requests left more than [`RACE_NS`] apart; the share of
+//! reordered pairs counts all of them.
 //!
-//! A server with several threads may still have inversions though its queue is first come first served: a request lies unread
-//! while its thread waits for a processor, and others are read by another thread meanwhile. Requests on *one* connection are
-//! read in the order in which they were written, whatever the scheduler does. So pairs of those that are reordered are
-//! counted by themselves, without any margin: a queue that is first come first served has none of them.
+//! A server with several threads may still have inversions though its queue is first come first
+//! served: a request lies unread while its thread waits for a processor, and others are read by
+//! another thread meanwhile. Requests on *one* connection are read in the order in which they were
+//! written, whatever the scheduler does. So pairs of those that are reordered are counted by
+//! themselves, without any margin: a queue that is first come first served has none of them.
 
 use std::collections::VecDeque;
 
-/// Requests that leave within this time race each other: a thread of the server may have lost its core for that long.
+/// Requests that leave within this time race each other: a thread of the server may have lost its
+/// core for that long.
 pub(crate) const RACE_NS: u64 = 1_000_000;
 
-/// Who waits since when, and how it went so far.
+/// The waiters, since when each waits, and what was counted so far.
 #[derive(Default)]
 pub(crate) struct Fairness {
-    /// Those who wait, in order of arrival.
+    /// The waiters, in order of arrival.
     waiting: VecDeque<Wish>,
     arrivals: u64,
     counts: Counts,
     grants: Vec<u64>,
 }
 
-/// Somebody who waits.
+/// A waiter.
 struct Wish {
     arrival: u64,
     /// When it asked, and on which link.
@@ -38,7 +41,7 @@ struct Wish {
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Those who waited at the same time.
+    /// Contenders that waited at the same time.
     pairs: u64,
     /// Pairs that were granted the wrong way round, races on the way to the server included.
     reordered: u64,
@@ -48,7 +51,7 @@ pub(crate) struct Counts {
     pub(crate) inversions: u64,
     /// How many wishes were the first of an inversion.
     pub(crate) overtaken: u64,
-    /// How much later than the one that it overtook somebody asked, at most.
+    /// How much later than the one it overtook a contender asked, at most.
     pub(crate) head_start_ns_max: u64,
 }
 
@@ -61,7 +64,8 @@ impl Fairness {
         }
     }
 
-    /// Somebody asks for the lock. The number names this wish to `granted`. Times must not run backwards.
+    /// A contender asks for the lock. The number names this wish to `granted`. Times must not run
+    /// backwards.
     pub(crate) fn arrived(&mut self, link: usize, now: u64) -> u64 {
         self.arrivals += 1;
         self.waiting.push_back(Wish {
@@ -107,7 +111,7 @@ impl Fairness {
         Some((self.waiting.remove(position)?, position))
     }
 
-    /// Forgets what was counted, but not who waits: the warm-up is over.
+    /// Forgets what was counted, but not the waiters: the warm-up is over.
     pub(crate) fn reset(&mut self) {
         self.counts = Counts::default();
         self.grants.fill(0);
@@ -121,7 +125,8 @@ impl Fairness {
         self.counts
     }
 
-    /// The share of pairs that were granted the wrong way round, races on the way to the server included.
+    /// The share of pairs that were granted the wrong way round, races on the way to the server
+    /// included.
     pub(crate) fn reordered_share(&self) -> f64 {
         let Counts {
             pairs, reordered, ..
@@ -132,7 +137,8 @@ impl Fairness {
         reordered as f64 / pairs as f64
     }
 
-    /// Jain's index of the grants that the lanes got: 1 when all got the same, 1/n when one got all.
+    /// Jain's index of the grants that the lanes got: 1 when all got the same, 1/n when one got
+    /// all.
     pub(crate) fn jain_index(&self) -> f64 {
         jain_index(&self.grants)
     }

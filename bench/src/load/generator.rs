@@ -1,8 +1,9 @@
 //! The load generator: one thread, one epoll, the same for every peer.
 //!
-//! It is kept light, since it shares the machine with what it measures: nothing is allocated per request, the clock is read
-//! once per read from a socket, and all requests that follow from one read leave in one write. What to send when is
-//! the [`Script`]'s business; how it looks as bytes is the [`Speaker`]'s.
+//! It is kept light, since it shares the machine with what it measures: nothing is allocated per
+//! request, the clock is read once per read from a socket, and all requests that follow from one
+//! read leave in one write. What to send when is the [`Script`]'s business; how it looks as bytes
+//! is the [`Speaker`]'s.
 
 use super::speaker::{Answer, Ask, KEY_BYTES, Speaker};
 use bytes::{Buf, BytesMut};
@@ -24,7 +25,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many sockets are looked at between two looks at the timers.
 const EVENTS_MAX: usize = 256;
 
-/// Who decides what is sent when. Times are nanoseconds since the generator was made.
+/// Decides what is sent when. Times are nanoseconds since the generator was made.
 pub(crate) trait Script<S: Speaker> {
     /// A lane's time has come: at the start, or when a timer that it set fires.
     fn due(&mut self, lane: u32, now: u64, port: &mut Port<'_, S>);
@@ -89,8 +90,8 @@ pub(crate) struct Generator<S> {
 }
 
 impl<S: Speaker> Generator<S> {
-    /// Connects `link_count` links to the peer, each to all of its `addresses`, and spreads the lanes over them: lane
-    /// `n` is on link `n % link_count`.
+    /// Connects `link_count` links to the peer, each to all of its `addresses`, and spreads the
+    /// lanes over them: lane `n` is on link `n % link_count`.
     pub(crate) fn connect(
         addresses: &[SocketAddr],
         link_count: usize,
@@ -200,7 +201,8 @@ impl<S: Speaker> Generator<S> {
                 link,
             };
             script.due(lane, now, &mut port);
-            // Lanes of one link that start together leave in one write: the timers give them in order.
+            // Lanes of one link that start together leave in one write: the timers give them in
+            // order.
             let next_is_same = self.timers.peek().is_some_and(|&Reverse((at, lane))| {
                 at <= now && lane as usize % link_count == link
             });

@@ -1,15 +1,15 @@
 //! The load tool: starts peers, loads them all in the same way, and says how they compare.
 //!
-//! | file           | what                                                                            |
-//! |----------------|---------------------------------------------------------------------------------|
-//! | `options.rs`   | the command line                                                                |
-//! | `workloads/`   | what is measured: one file per workload                                         |
-//! | `peers/`       | who is measured: one file per peer, its protocol and its process                |
-//! | `speaker.rs`   | what the generator needs of a protocol                                          |
-//! | `generator.rs` | the load: one thread, one epoll; `pace.rs`: closed and open loops               |
-//! | `rounds.rs`    | everything in turns, medians and spread; `sample.rs`: what one measurement gives |
-//! | `checker.rs`   | never two holders, fences that rise; `fairness.rs`: who was granted when        |
-//! | `report/`      | tables, JSON, plots                                                             |
+//! | file           | what                                                                    |
+//! |----------------|-------------------------------------------------------------------------|
+//! | `options.rs`   | the command line                                                        |
+//! | `workloads/`   | what is measured: one file per workload                                 |
+//! | `peers/`       | the servers: one file per peer, its protocol and its process            |
+//! | `speaker.rs`   | what the generator needs of a protocol                                  |
+//! | `generator.rs` | the load: one thread, one epoll; `pace.rs`: closed and open loops       |
+//! | `rounds.rs`    | all in turns, medians, spread; `sample.rs`: one measurement             |
+//! | `checker.rs`   | never two holders, fences that rise; `fairness.rs`: the order of grants |
+//! | `report/`      | tables, JSON, plots                                                     |
 
 mod checker;
 mod fairness;
@@ -55,7 +55,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
     }
     if peers.is_empty() {
-        eprintln!("bench: nobody is left to be measured");
+        eprintln!("bench: no peer is left to be measured");
         return ExitCode::FAILURE;
     }
     let measured: Vec<String> = peers

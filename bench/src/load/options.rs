@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who is measured when nobody says.
+/// The peers that are measured by default.
 const PEERS: [PeerName; 3] = [PeerName::Fencepost, PeerName::Redis, PeerName::Etcd];
 
 #[derive(Args, Clone, Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// Many contenders want one key.
     #[arg(long, help_heading = "Workloads")]
     pub(crate) hot_key: bool,
-    /// Everybody takes and gives back random keys out of many.
+    /// Random keys out of many are taken and given back.
     #[arg(long, help_heading = "Workloads")]
     pub(crate) many_keys: bool,
     /// From one holder's release to the next one's grant.
@@ -31,7 +31,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Workloads")]
     pub(crate) smoke: bool,
 
-    /// Who is measured, all in one run. By default fencepost, redis and etcd, and for --many-keys redis-fenced and echo too.
+    /// The peers to measure, all in one run. By default fencepost, redis and etcd, and for
+    /// --many-keys redis-fenced and echo too.
     #[arg(
         long,
         value_enum,
@@ -43,7 +44,8 @@ pub(crate) struct Options {
     /// Measures a running server of Fencepost as well.
     #[arg(long, value_name = "ADDRESS", help_heading = "Peers")]
     pub(crate) server: Option<SocketAddr>,
-    /// How long a client of Redis sleeps on average before it tries again. 1 ms and publish-subscribe are always tried too.
+    /// How long a client of Redis sleeps on average before it tries again. 1 ms and
+    /// publish-subscribe are always tried too.
     #[arg(
         long,
         value_delimiter = ',',
@@ -74,8 +76,8 @@ pub(crate) struct Options {
         help_heading = "Load"
     )]
     pub(crate) contenders: Vec<u32>,
-    /// Open loop: so many operations a second, whatever the answers; latency counts from when each should have been sent.
-    /// Without it every contender waits for its answer before it asks again.
+    /// Open loop: so many operations a second, whatever the answers; latency counts from when each
+    /// should have been sent. Without it every contender waits for its answer before it asks again.
     #[arg(long, value_name = "OPS", help_heading = "Load")]
     pub(crate) rate: Option<f64>,
     /// How long a holder works before it gives the lock back.
@@ -84,7 +86,8 @@ pub(crate) struct Options {
     /// The lease.
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME", help_heading = "Load")]
     pub(crate) ttl: Duration,
-    /// How many keys there are. By default a million for --many-keys and ten million for --expiry and --renew.
+    /// How many keys there are. By default a million for --many-keys and ten million for --expiry
+    /// and --renew.
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(crate) keys: Option<u64>,
     /// Within which time the leases of --expiry end.
@@ -105,7 +108,8 @@ pub(crate) struct Options {
     /// How long the load runs before it is measured.
     #[arg(long, default_value = "500ms", value_parser = parse_time, value_name = "TIME", help_heading = "Measurement")]
     pub(crate) warmup: Duration,
-    /// How often everything is measured, in turns; medians are reported, and sums of what should not happen.
+    /// How often everything is measured, in turns; medians are reported, and sums of what should
+    /// not happen.
     #[arg(
         long,
         default_value_t = 3,
@@ -151,7 +155,7 @@ impl Options {
         u32::try_from(self.ttl.as_millis()).unwrap_or(u32::MAX)
     }
 
-    /// Who is to be measured, in the order in which they are.
+    /// The peers to measure, in order.
     pub(crate) fn peers(&self) -> Vec<PeerName> {
         let mut peers = self.peer.clone();
         if peers.is_empty() && self.server.is_none() {

@@ -1,7 +1,9 @@
-//! When the next cycle starts: at once (closed loop), or when its turn in a schedule comes (open loop).
+//! When the next cycle starts: at once (closed loop), or when its turn in a schedule comes (open
+//! loop).
 
-/// A schedule for all lanes together. Lanes take its places in turn; one that is late starts at once, and its latency counts
-/// from when it should have started. So a peer that falls behind shows it, instead of being asked less.
+/// A schedule for all lanes together. Lanes take its places in turn; one that is late starts at
+/// once, and its latency counts from when it should have started. So a peer that falls behind shows
+/// it, instead of being asked less.
 pub(crate) struct Pace {
     interval_ns: Option<f64>,
     next_ns: f64,

@@ -1,4 +1,5 @@
-//! Rounds: everything is measured several times, in turns (A B A B ...), so that whatever else the machine does hits all alike.
+//! Rounds: everything is measured several times, in turns (A B A B ...), so that whatever else the
+//! machine does hits all alike.
 
 use super::options::Options;
 use super::peers::{Peer, PeerName};
@@ -19,7 +20,8 @@ pub(crate) struct Row {
     pub(crate) least: Figures,
     pub(crate) most: Figures,
     pub(crate) rounds: usize,
-    /// How many times as much Fencepost did in the same round, or used; the median over the rounds. Empty without Fencepost.
+    /// How many times as much Fencepost did in the same round, or used; the median over the rounds.
+    /// Empty without Fencepost.
     pub(crate) ratios: Figures,
     /// By round, for the ratios.
     by_round: Vec<(u32, Figures)>,
@@ -28,7 +30,8 @@ pub(crate) struct Row {
     pub(crate) bounded_by: Option<String>,
 }
 
-/// Figures that count what should not happen. They are the sum of all rounds: a median would hide what happens in a few.
+/// Figures that count what should not happen. They are the sum of all rounds: a median would hide
+/// what happens in a few.
 const SUMMED: [&str; 6] = [
     "inversions",
     "overtaken",
@@ -184,8 +187,9 @@ const COMPARED: [(&str, &str); 5] = [
     ("rss_bytes", "fencepost_rss_ratio"),
 ];
 
-/// Compares every row with Fencepost's at the same load, round by round: what slowed one of them down for a while most likely
-/// slowed its neighbour down too, so a ratio within a round says more than a ratio of medians.
+/// Compares every row with Fencepost's at the same load, round by round: what slowed one of them
+/// down for a while most likely slowed its neighbour down too, so a ratio within a round says more
+/// than a ratio of medians.
 fn compare(rows: &mut [Row]) {
     let ours: Vec<(Setting, Vec<(u32, Figures)>)> = rows
         .iter()

@@ -27,8 +27,8 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constant and valid")
 }
 
-/// Reads the quantiles of a histogram into figures, in microseconds. The names are those of `names`, in order: p50, p90, p99,
-/// p99.9, max.
+/// Reads the quantiles of a histogram into figures, in microseconds. The names are those of
+/// `names`, in order: p50, p90, p99, p99.9, max.
 pub(crate) fn add_quantiles(
     figures: &mut Figures,
     latency: &Histogram<u64>,
@@ -46,7 +46,7 @@ pub(crate) fn add_quantiles(
 /// The names of what every workload calls its latency.
 pub(crate) const LATENCY: [&str; 5] = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"];
 
-/// Who used how much of the processors during a measurement.
+/// What each program used of the processors during a measurement.
 pub(crate) struct Meter {
     peer: Option<Usage>,
     own: Duration,
@@ -81,7 +81,7 @@ impl Meter {
             figures.insert("cpu_us_per_op", per_op(cpu));
             figures.insert("server_cpu_cores", cpu / seconds);
             figures.insert("rss_bytes", after.resident_bytes as f64);
-            // Whatever is left was used by somebody who has no part in this, and disturbed it.
+            // What is left was used by other programs, and disturbed the measurement.
             let machine = Machine::now();
             let busy = (machine.busy - self.machine.busy) / seconds;
             let others = busy - (cpu + own) / seconds;

@@ -1,7 +1,9 @@
-//! What the generator needs of a peer's protocol, and nothing else: bytes for a request, answers out of bytes.
+//! What the generator needs of a peer's protocol, and nothing else: bytes for a request, answers
+//! out of bytes.
 //!
-//! A *lane* is one contender with at most one request under way; it is known by its number. A *link* is a client process: one
-//! connection to the peer, or as many as the peer's protocol wants (five for Redlock). Many lanes share a link.
+//! A *lane* is one contender with at most one request under way; it is known by its number. A
+//! *link* is a client process: one connection to the peer, or as many as the peer's protocol wants
+//! (five for Redlock). Many lanes share a link.
 
 use bytes::BytesMut;
 use std::io;
@@ -26,7 +28,7 @@ pub(crate) struct Ask {
 pub(crate) enum Answer {
     /// The lane has the lock. The fence is 0 where the peer gives none.
     Granted { lane: u32, fence: u64 },
-    /// Somebody else has it. The lane may try again later.
+    /// Another lane has it. This one may try again later.
     Held { lane: u32 },
     /// The lane has given it back.
     Released { lane: u32 },
@@ -42,7 +44,8 @@ pub(crate) enum Answer {
     Freed,
 }
 
-/// One link's half of a protocol. Whatever is appended to `outs[i]` is sent on the link's connection `i`.
+/// One link's half of a protocol. Whatever is appended to `outs[i]` is sent on the link's
+/// connection `i`.
 pub(crate) trait Speaker {
     /// Says hello on fresh connections, which still block, and readies what the lanes need.
     fn open(&mut self, streams: &mut [TcpStream], lanes: &[u32]) -> io::Result<()>;
@@ -53,7 +56,8 @@ pub(crate) trait Speaker {
     /// Gives a lock back.
     fn release(&mut self, lane: u32, key: &[u8; KEY_BYTES], fence: u64, outs: &mut [BytesMut]);
 
-    /// Prolongs a lock, or everything the link holds where the protocol can do that: see [`Speaker::RENEWS_ALL`].
+    /// Prolongs a lock, or everything the link holds where the protocol can do that: see
+    /// [`Speaker::RENEWS_ALL`].
     fn renew(
         &mut self,
         lane: u32,
@@ -66,7 +70,8 @@ pub(crate) trait Speaker {
     /// Whether one `renew` prolongs every lock that the link holds.
     const RENEWS_ALL: bool;
 
-    /// Takes one answer off the front of `unread`. `None`: it holds no whole answer. An error ends the run.
+    /// Takes one answer off the front of `unread`. `None`: it holds no whole answer. An error ends
+    /// the run.
     fn read(
         &mut self,
         connection: usize,

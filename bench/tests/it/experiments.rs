@@ -1,4 +1,5 @@
-//! The experiments, as short as can be and on Fencepost alone. What they show is checked, never how long anything took.
+//! The experiments, as short as can be and on Fencepost alone. What they show is checked, never how
+//! long anything took.
 
 use serde_json::Value;
 use std::process::Command;
@@ -65,7 +66,7 @@ fn a_clock_that_is_moved_moves_no_lease_of_a_server_that_runs() {
 }
 
 #[test]
-fn an_experiment_that_nobody_knows_is_refused() {
+fn an_unknown_experiment_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_bench"))
         .args(["--experiment", "perpetual-motion"])
         .output()

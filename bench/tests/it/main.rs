@@ -1,4 +1,5 @@
-//! The tool as people call it, in runs as short as can be. Whether it works is checked, never how fast anything is.
+//! The tool as people call it, in runs as short as can be. Whether it works is checked, never how
+//! fast anything is.
 
 mod experiments;
 
@@ -107,8 +108,9 @@ fn the_hot_key_is_measured_and_checked() {
         assert_eq!(row["errors"], 0);
         assert!(number(row, "cycles_per_s") > 0.0);
         assert!(number(row, "grants_checked") > 0.0);
-        // Whatever the scheduler does: requests on one connection are read in the order in which they were written. (Nobody
-        // runs into a timeout here, who would ask again later in the place that it has.)
+        // Whatever the scheduler does: requests on one connection are read in the order in which
+        // they were written. (No contender times out here; one that did would ask again later, in
+        // the place that it has.)
         assert_eq!(row["timeouts"], 0);
         assert_eq!(row["reordered_on_one_connection"], 0);
         assert!(number(row, "p50_us") <= number(row, "p99_us"));

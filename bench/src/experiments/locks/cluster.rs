@@ -1,7 +1,8 @@
 //! Redlock: five Redis servers, and a lock is what a majority of them votes for.
 //!
-//! Redlock has no fence. The nearest thing is made here out of five counters: every server counts its votes for a key, and a
-//! holder's number is the highest of those who voted for it. It rises as long as no server forgets.
+//! Redlock has no fence. The nearest thing is made here out of five counters: every server counts
+//! its votes for a key, and a holder's number is the highest that its voters counted. It rises as
+//! long as no server forgets.
 //!
 //! A partition is a client that does not ask some of the servers; the network itself is whole.
 
@@ -23,10 +24,12 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 pub(crate) const KEY: &str = "redlock";
 
-/// How long one server may take to answer before the next one is asked: short beside the lease, as Redlock's text has it.
+/// How long one server may take to answer before the next one is asked: short beside the lease, as
+/// Redlock's text has it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The counters of the servers on A's side are so many votes ahead of the others when a story begins.
+/// The counters of the servers on A's side are so many votes ahead of the others when a story
+/// begins.
 const HISTORY: usize = 3;
 
 /// Five servers.
@@ -115,11 +118,11 @@ impl Cluster {
             self.release(owner, reachable);
             return Ok(None);
         }
-        let fence = votes.into_iter().max().ok_or("nobody voted")?;
+        let fence = votes.into_iter().max().ok_or("no server voted")?;
         Ok(Some(Grant { fence, valid_until }))
     }
 
-    /// Takes the votes back, from whoever can be reached.
+    /// Takes the votes back, from the servers that can be reached.
     pub(crate) fn release(&self, owner: &str, reachable: &[usize]) {
         for &index in reachable {
             if let Ok(mut redis) = self.reach(index, owner) {
@@ -128,7 +131,7 @@ impl Cluster {
         }
     }
 
-    /// Some holders come and go, whom only these servers hear of.
+    /// Some holders come and go that only these servers hear of.
     pub(crate) fn live_through(&self, reachable: &[usize]) -> Result<(), String> {
         for turn in 0..HISTORY {
             let owner = format!("before-{turn}");

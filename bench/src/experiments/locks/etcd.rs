@@ -1,5 +1,5 @@
-//! etcd: its lock service, under a lease, through its JSON gateway. Whoever finds the lock taken stands in line at the server. The
-//! fence is the revision at which the lock became ours.
+//! etcd: its lock service, under a lease, through its JSON gateway. A client that finds the lock
+//! taken queues at the server. The fence is the revision at which the lock became ours.
 
 use super::{Lock, Wish};
 use crate::experiments::processes::http;
@@ -72,7 +72,8 @@ fn call(
 }
 
 impl Etcd {
-    /// Waits for the lock for as long as `patience`; what is asked after that is withdrawn with the connection.
+    /// Waits for the lock for as long as `patience`; what is asked after that is withdrawn with the
+    /// connection.
     pub(crate) fn acquire_within(
         &mut self,
         wish: &Wish,
@@ -81,7 +82,7 @@ impl Etcd {
         let lease = grant(self.address, wish.ttl)?;
         let is_over = Arc::new(AtomicBool::new(false));
         if wish.wait > wish.ttl || wish.is_renewed {
-            // Whoever waits must keep its lease alive meanwhile; whoever holds, only if it was asked to.
+            // A waiter must keep its lease alive; a holder, only if it was asked to.
             keep_alive(self.address, &lease, wish.ttl, Arc::clone(&is_over));
         }
         let question = json!({ "name": base64(wish.key.as_bytes()), "lease": lease });
@@ -104,7 +105,7 @@ impl Etcd {
     }
 }
 
-/// etcd for those who will not stand in line: a key under a lease, put if it is not there. One transaction decides.
+/// etcd without a queue: a key under a lease, put if it is not there. One transaction decides.
 pub(crate) struct Keys {
     address: SocketAddr,
 }
@@ -114,7 +115,7 @@ impl Keys {
         Keys { address }
     }
 
-    /// Asks once. The fence; `None`: somebody else has the lock.
+    /// Asks once. The fence; `None`: the lock is held.
     pub(crate) fn try_acquire(&mut self, key: &str, ttl: Duration) -> Result<Option<u64>, String> {
         let key = base64(key.as_bytes());
         // A look costs no lease.
@@ -151,7 +152,8 @@ impl Keys {
         self.call("/v3/kv/put", &put).map(|_| ())
     }
 
-    /// How many keys there are that begin with `prefix`, whose last byte must not be the highest there is.
+    /// How many keys there are that begin with `prefix`, whose last byte must not be the highest
+    /// there is.
     pub(crate) fn count(&mut self, prefix: &str) -> Result<u64, String> {
         let mut end = prefix.as_bytes().to_vec();
         if let Some(last) = end.last_mut() {
@@ -199,7 +201,8 @@ impl Lock for Etcd {
         None
     }
 
-    /// etcd answers the same whether or not there was anything to release, so the key is looked at first; it is nobody else's.
+    /// etcd answers the same whether or not there was anything to release, so the key is looked at
+    /// first; no other client has it.
     fn release(&mut self) -> Result<bool, String> {
         let Some(held) = self.held.take() else {
             return Ok(false);

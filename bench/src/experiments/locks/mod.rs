@@ -1,5 +1,6 @@
-//! The locks that the experiments take: one at a time, each call waiting for its answer, as a plain program would use them. Every
-//! backend is used as well as it can be: each gives a fence, and each release is a compare-and-delete.
+//! The locks that the experiments take: one at a time, each call waiting for its answer, as a plain
+//! program would use them. Every backend is used as well as it can be: each gives a fence, and each
+//! release is a compare-and-delete.
 
 pub(crate) mod cluster;
 pub(crate) mod etcd;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Who keeps the locks.
+/// A lock server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Backend {
@@ -59,15 +60,16 @@ pub(crate) trait Lock {
     /// Waits for the lock. The fence; `None`: it was not free in time.
     fn acquire(&mut self, wish: &Wish) -> Result<Option<u64>, String>;
 
-    /// Whether this side still believes that it holds the lock, without asking anybody. `None`: it has no way to tell.
+    /// Whether this side still believes that it holds the lock, without asking the server. `None`:
+    /// it has no way to tell.
     fn believes(&self) -> Option<bool>;
 
     /// Gives the lock back. Whether it was still held.
     fn release(&mut self) -> Result<bool, String>;
 }
 
-/// Connects to a backend. `session_ttl` is for Fencepost: a lock of etcd always lives by its lease, a lock of Redis by nothing but
-/// its time.
+/// Connects to a backend. `session_ttl` is for Fencepost: a lock of etcd always lives by its lease,
+/// a lock of Redis by nothing but its time.
 pub(crate) fn connect(
     backend: Backend,
     address: SocketAddr,

@@ -1,5 +1,6 @@
-//! Redis, as its documentation has it: `SET NX PX` with a random owner, compare-and-delete and compare-and-prolong by script. The
-//! fence is a counter that the acquire increments in the same script. Whoever finds the lock taken tries again.
+//! Redis, as its documentation has it: `SET NX PX` with a random owner, compare-and-delete and
+//! compare-and-prolong by script. The fence is a counter that the acquire increments in the same
+//! script. A client that finds the lock taken tries again.
 
 use super::{Lock, Wish};
 use crate::load::peers::resp;
@@ -37,17 +38,17 @@ pub(crate) struct Redis {
 
 struct Held {
     key: String,
-    /// Set when nobody should prolong it any more.
+    /// Set when it is not to be prolonged any more.
     is_over: Arc<AtomicBool>,
 }
 
 impl Redis {
-    /// `owner` must be nobody else's.
+    /// `owner` must be unique.
     pub(crate) fn connect(address: SocketAddr, owner: &str) -> Result<Self, String> {
         Self::connect_within(address, owner, PATIENCE)
     }
 
-    /// The same, for those who will not wait for an answer as long.
+    /// The same, with another patience for answers.
     pub(crate) fn connect_within(
         address: SocketAddr,
         owner: &str,
@@ -61,7 +62,7 @@ impl Redis {
         })
     }
 
-    /// Asks once. The fence; `None`: somebody else has the lock.
+    /// Asks once. The fence; `None`: the lock is held.
     pub(crate) fn try_acquire(&mut self, key: &str, ttl: Duration) -> Result<Option<u64>, String> {
         let counter = format!("fence:{key}");
         let ttl_ms = ttl.as_millis().to_string();

@@ -1,5 +1,5 @@
-//! Fencepost without its client: one request, one reply. For what the client would not do: release a lock that it knows is gone, or
-//! keep silent after a crash.
+//! Fencepost without its client: one request, one reply. For what the client would not do: release
+//! a lock that it knows is gone, or keep silent after a crash.
 
 use bytes::BytesMut;
 use protocol::{
@@ -12,7 +12,8 @@ use std::time::Duration;
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a session outlives its connection: longer than any experiment, so that only leases matter.
+/// How long a session outlives its connection: longer than any experiment, so that only leases
+/// matter.
 const SESSION_TTL_MS: u32 = 600_000;
 
 /// One connection, one session.
@@ -69,7 +70,8 @@ impl Wire {
         })?
     }
 
-    /// Releases by key and fence, whoever holds the lock by now. Whether anything was released.
+    /// Releases by key and fence, also if the lock has another holder by now. Whether anything was
+    /// released.
     pub(crate) fn release(&mut self, key: &str, fence: u64) -> Result<bool, String> {
         let key = Key::new(key.as_bytes()).map_err(|error| error.to_string())?;
         let fence = Fence::new(fence).ok_or("a fence is more than zero")?;
@@ -113,7 +115,7 @@ impl Wire {
                     self.unread.drain(..taken);
                     return Ok(answer);
                 }
-                // A push: that a lock was lost is for those who want to know it.
+                // A push, such as that a lock was lost.
                 self.unread.drain(..taken);
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Clocks that are moved: Debian's `faketime` between a server and its wall clock.
 //!
-//! libfaketime is loaded into the server and reads a file whenever the server asks for the time, so the clock of a running
-//! server can be set by writing to that file. The monotonic clock is left alone: nobody can set that one in
-//! earnest either.
+//! libfaketime is loaded into the server and reads a file whenever the server asks for the time, so
+//! the clock of a running server can be set by writing to that file. The monotonic clock is left
+//! alone: no program can set that one either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,8 @@ pub(crate) struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock that is right, for now. `directory` is where its setting is kept. The error says what to install.
+    /// A clock that is right, for now. `directory` is where its setting is kept. The error says
+    /// what to install.
     pub(crate) fn new(directory: &Path) -> Result<FakeClock, String> {
         let clock = FakeClock {
             library: library()?,
@@ -42,8 +43,9 @@ impl FakeClock {
     /// Has the program see this clock.
     pub(crate) fn put_under(&self, command: &mut Command) {
         command
-            // Debian's Redis brings an allocator (jemalloc) that asks for the time before libfaketime is ready to answer, and
-            // would hang. With libc named before it, libc's own allocator is used instead.
+            // Debian's Redis brings an allocator (jemalloc) that asks for the time before
+            // libfaketime is ready to answer, and would hang. With libc named before it, libc's own
+            // allocator is used instead.
             .env("LD_PRELOAD", format!("{}:libc.so.6", self.library))
             .env("FAKETIME_TIMESTAMP_FILE", &self.file)
             .env("FAKETIME_NO_CACHE", "1")
@@ -52,7 +54,8 @@ impl FakeClock {
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 
-    /// Removes what libfaketime leaves behind of a process that was killed. The process must have been ours, and be gone.
+    /// Removes what libfaketime leaves behind of a process that was killed. The process must have
+    /// been ours, and be gone.
     pub(crate) fn tidy(pid: u32) {
         for name in [
             format!("faketime_shm_{pid}"),

@@ -1,4 +1,5 @@
-//! Workers as child processes: started, listened to, stopped, woken up, killed. By their own ids, never by name.
+//! Workers as child processes: started, listened to, stopped, woken up, killed. By their own ids,
+//! never by name.
 
 use super::worker::{Event, Switch, What};
 use crate::experiments::locks::Backend;
@@ -66,7 +67,7 @@ impl Job {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str(&line) {
-                    // Nobody listens to a worker that was killed.
+                    // The listener of a killed worker is gone.
                     let _ = send.send(event);
                 }
             }

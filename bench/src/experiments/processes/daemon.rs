@@ -1,4 +1,5 @@
-//! Servers that an experiment kills, holds and starts again on the same files. By their own ids, never by name.
+//! Servers that an experiment kills, holds and starts again on the same files. By their own ids,
+//! never by name.
 
 use super::clock::FakeClock;
 use super::http;
@@ -167,7 +168,8 @@ impl Drop for Daemon {
     }
 }
 
-/// This very program, which is all servers that are part of it and stands guard over those that are not.
+/// This very program, which is all servers that are part of it and stands guard over those that are
+/// not.
 fn this_program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);

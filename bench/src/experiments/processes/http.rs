@@ -1,5 +1,5 @@
-//! As much of HTTP as the experiments need: one request, one answer, one connection. In version 1.0, whose answers end with the
-//! connection, so nothing has to be taken apart.
+//! As much of HTTP as the experiments need: one request, one answer, one connection. In version
+//! 1.0, whose answers end with the connection, so nothing has to be taken apart.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

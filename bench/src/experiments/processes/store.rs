@@ -1,5 +1,5 @@
-//! The resource of an experiment: the service of the `resource` crate, on a thread of this process and a port of its own. It knows
-//! nothing of locks; fences are all it sees.
+//! The resource of an experiment: the service of the `resource` crate, on a thread of this process
+//! and a port of its own. It knows nothing of locks; fences are all it sees.
 
 use super::http;
 use resource::limits::{CONNECTIONS_DEFAULT, VALUE_BYTES_DEFAULT};

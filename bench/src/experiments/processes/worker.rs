@@ -1,9 +1,9 @@
-//! `bench worker`: takes a lock, reads a counter, pauses, works, and writes the counter back, one higher. A process of its own, so
-//! that it can be stopped (SIGSTOP) and killed for real.
+//! `bench worker`: takes a lock, reads a counter, pauses, works, and writes the counter back, one
+//! higher. A process of its own, so that it can be stopped (SIGSTOP) and killed for real.
 //!
-//! It says what happens to it in one JSON object per line, with the time of the machine's monotonic clock, so that the lines
-//! of two workers can be laid side by side. It writes even if its lock may be gone by then, as a program does that looked at
-//! its lock a moment before it was stopped.
+//! It says what happens to it in one JSON object per line, with the time of the machine's monotonic
+//! clock, so that the lines of two workers can be laid side by side. It writes even if its lock may
+//! be gone by then, as a program does that looked at its lock a moment before it was stopped.
 
 use super::store;
 use crate::experiments::locks::{self, Backend, Lock, Wish};
@@ -19,19 +19,20 @@ use std::time::Duration;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// Who keeps the lock.
+    /// The lock server.
     #[arg(long, value_enum)]
     pub(crate) backend: Backend,
-    /// Where that is.
+    /// Its address.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) server: SocketAddr,
     /// What the lock protects. Without one, the lock is only held.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) resource: Option<SocketAddr>,
-    /// Whether the resource is to refuse fences that run backwards; the worker will not work with one that does otherwise.
+    /// Whether the resource is to refuse fences that run backwards; the worker will not work with
+    /// one that does otherwise.
     #[arg(long, value_enum, default_value = "on")]
     pub(crate) fence: Switch,
-    /// Who this is; no two at a time may have the same name.
+    /// The worker's name; no two at a time may have the same.
     #[arg(long, default_value = "worker")]
     pub(crate) name: String,
     #[arg(long, default_value = "counter")]
@@ -51,8 +52,8 @@ pub(crate) struct Arguments {
     /// Prolongs the lease while it is held.
     #[arg(long)]
     pub(crate) renew: bool,
-    /// How long the session may be silent until it ends, and all its locks with it. Only Fencepost has sessions. Without this,
-    /// longer than anything takes: only the lease counts.
+    /// How long the session may be silent until it ends, and all its locks with it. Only Fencepost
+    /// has sessions. Without this, longer than anything takes: only the lease counts.
     #[arg(long, value_parser = parse_time, default_value = "10m")]
     pub(crate) session_ttl: Duration,
 }

@@ -1,4 +1,5 @@
-//! What an experiment found: a table, the claims that the table bears out or does not, and the same for programs.
+//! What an experiment found: a table, the claims that the table bears out or does not, and the same
+//! for programs.
 
 pub(crate) mod plot;
 
@@ -59,7 +60,7 @@ impl Report {
         self.tables.push(Table::new(caption, columns));
     }
 
-    /// A line of the table for people only, who have the same from somewhere else.
+    /// A line of the table only; programs have the same from other lines.
     pub(crate) fn plain_row(&mut self, cells: Vec<String>) {
         let table = self.tables.last_mut().expect("there is a first one");
         assert_eq!(cells.len(), table.columns.len(), "a cell for every column");
@@ -105,7 +106,8 @@ impl Report {
         self.notes.push(note.into());
     }
 
-    /// Whether something was claimed, and all of it held: an experiment that shows nothing has failed.
+    /// Whether something was claimed, and all of it held: an experiment that shows nothing has
+    /// failed.
     pub(crate) fn holds(&self) -> bool {
         !self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds)
     }
@@ -188,7 +190,8 @@ impl Table {
     }
 }
 
-/// Two fences for a table, which has no room for sixteen digits: long ones become `n` and `n+1`. The JSON has them in full.
+/// Two fences for a table, which has no room for sixteen digits: long ones become `n` and `n+1`.
+/// The JSON has them in full.
 pub(crate) fn fences(first: u64, second: u64) -> [String; 2] {
     match first.max(second) < SHOWN_FENCE_MAX {
         true => [first.to_string(), second.to_string()],

@@ -1,11 +1,13 @@
 //! `liveness`: the holder is killed. How long does the key stay blocked?
 //!
-//! A worker takes the lock, is killed with SIGKILL at once, and another waits for the lock. Unit: milliseconds from the kill to the
-//! next grant. On Fencepost also with a session that is shorter than the lease: the session ends some time after the last sign
-//! of the client, and all its locks with it. Redis has no sessions; a lock of etcd always lives by its lease, and its leases
-//! are whole seconds, two at the least.
+//! A worker takes the lock, is killed with SIGKILL at once, and another waits for the lock. Unit:
+//! milliseconds from the kill to the next grant. On Fencepost also with a session that is shorter
+//! than the lease: the session ends some time after the last sign of the client, and all its locks
+//! with it. Redis has no sessions; a lock of etcd always lives by its lease, and its leases are
+//! whole seconds, two at the least.
 //!
-//! The other half of the question is what the shortest lease costs: `pause` is played with it, with a fence, and must end well.
+//! The other half of the question is what the shortest lease costs: `pause` is played with it, with
+//! a fence, and must end well.
 
 use super::pause::{Stop, Story, play_all};
 use crate::experiments::Context;
@@ -26,10 +28,12 @@ const TTLS: [Duration; 3] = [
 /// How long after a lease's end its key may stay blocked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How much earlier than a lease's end its key may be free: the lease began when it was granted, the kill came a moment later.
+/// How much earlier than a lease's end its key may be free: the lease began when it was granted,
+/// the kill came a moment later.
 const EARLY_MS: f64 = 250.0;
 
-/// How much later than by the end of its lease a key may be free and still be called free on time, on a busy machine.
+/// How much later than by the end of its lease a key may be free and still be called free on time,
+/// on a busy machine.
 const LATE_MS: f64 = 1_500.0;
 
 /// Sessions that are tried with the longest lease.
@@ -71,7 +75,7 @@ impl Setting {
             is_renewed: false,
             session_ttl: self.session_ttl,
         };
-        let name = |who: &str| format!("{who}-{}", job.key);
+        let name = |worker: &str| format!("{worker}-{}", job.key);
         let mut holder = job.start(&name("a"))?;
         let heir_job = Job {
             work: Duration::ZERO,
@@ -170,7 +174,8 @@ fn is_on_time(blocked_ms: f64, ttl_ms: f64) -> bool {
     (ttl_ms - EARLY_MS..=ttl_ms + LATE_MS).contains(&blocked_ms)
 }
 
-/// What the shortest lease costs where the resource looks at fences: nothing is written that should not be.
+/// What the shortest lease costs where the resource looks at fences: nothing is written that should
+/// not be.
 fn add_price(
     peers: &[(Backend, crate::load::peers::Peer)],
     report: &mut Report,

@@ -1,5 +1,6 @@
-//! `contention`, `fairness` and the first half of `expiry`: what a workload of the bench shows about locks. The workload is run as people run it, by this
-//! very program in a process of its own, and its rows are read.
+//! `contention`, `fairness` and the first half of `expiry`: what a workload of the bench shows
+//! about locks. The workload is run as people run it, by this very program in a process of its own,
+//! and its rows are read.
 
 use crate::experiments::Context;
 use crate::experiments::locks::Backend;
@@ -12,10 +13,11 @@ use tempfile::TempDir;
 /// How many contenders there are for the hot key.
 const CONTENDERS: &str = "50,200,1000";
 
-/// Contenders grow fivefold; whoever gets not even twice as much done for it has met its ceiling.
+/// Contenders grow fivefold; a peer that does less than twice as much for it has met its ceiling.
 const CEILING: f64 = 2.0;
 
-/// A share of reordered pairs that is an accident: two requests that raced each other to a server whose threads lost their cores.
+/// A share of reordered pairs that is an accident: two requests that raced each other to a server
+/// whose threads lost their cores.
 const ORDER: f64 = 0.001;
 
 /// A share of reordered pairs that is no accident.
@@ -88,7 +90,8 @@ pub(super) fn ms(row: &Value, name: &str) -> String {
     }
 }
 
-/// The rows in which each peer does most, for each number of contenders: whoever may wait in several ways is given its best.
+/// The rows in which each peer does most, for each number of contenders: a peer with several ways
+/// to wait is given its best.
 fn best(rows: &[Value]) -> Vec<&Value> {
     let mut best: Vec<&Value> = Vec::new();
     for row in rows {
@@ -123,7 +126,7 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
         ],
     );
     let rounds = if context.is_full { "3" } else { "1" };
-    // Long: a thousand who want etcd's lock wait for seconds each, and are first to stand in line.
+    // Long: a thousand contenders for etcd's lock wait for seconds each, and must first queue up.
     let times = ["--warmup", "2s", "--seconds", "2", "--rounds", rounds];
     let flags = [&["--contenders", CONTENDERS][..], &times[..]].concat();
     let rows = rows_of(
@@ -180,8 +183,8 @@ pub(crate) fn contention(context: &Context<'_>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// 1 / (work + the way from one holder's release to the next one's grant), by the median way of the same run. Who tries again goes
-/// no such way: the lock waits for somebody to wake up.
+/// 1 / (work + the way from one holder's release to the next one's grant), by the median way of the
+/// same run. A contender that tries again goes no such way: the lock waits for one to wake up.
 fn ceiling(row: &Value) -> String {
     let cycle_us = number(row, "handoff_p50_us") + number(row, "work_ms") * 1e3;
     match text(row, "waiting") == "in line" && cycle_us > 0.0 {
@@ -203,7 +206,7 @@ fn is_at_ceiling(few: &Value, many: &Value) -> bool {
 pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
     let mut report = Report::new(
         "fairness",
-        "is whoever asked first granted first?",
+        "are contenders granted in the order in which they asked?",
         &[
             "backend",
             "waiting",
@@ -261,15 +264,15 @@ pub(crate) fn fairness(context: &Context<'_>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Who stands in line is served in order, and who tries again is not.
+/// Contenders in a queue are served in order; contenders that try again are not.
 fn judge_order(row: &Value) -> (&'static str, bool) {
     match row["waiting"] == "in line" {
         true => (
-            "whoever asks first is granted first, but for one pair in a thousand at most",
+            "contenders are granted in order, but for one pair in a thousand at most",
             number(row, "reordered_share") < ORDER,
         ),
         false => (
-            "late comers barge ahead of those who wait",
+            "late comers barge ahead of the waiters",
             number(row, "reordered_share") > DISORDER,
         ),
     }

@@ -1,8 +1,9 @@
 //! `pause`: a holder stands still for longer than its lease, and writes when it wakes up.
 //!
-//! Two workers, one key. A takes the lock, reads the counter and is stopped, by SIGSTOP or by a sleep between acquire and write;
-//! its lease ends; B takes the lock, adds one and is done; A wakes up and writes what it had in mind. If both writes are
-//! accepted, the counter is one too low: B's update is lost. The counter has to equal the number of accepted writes.
+//! Two workers, one key. A takes the lock, reads the counter and is stopped, by SIGSTOP or by a
+//! sleep between acquire and write; its lease ends; B takes the lock, adds one and is done; A wakes
+//! up and writes what it had in mind. If both writes are accepted, the counter is one too low: B's
+//! update is lost. The counter has to equal the number of accepted writes.
 
 use crate::experiments::Context;
 use crate::experiments::locks::Backend;

@@ -1,8 +1,10 @@
 //! `redlock`: five Redis servers, a majority of which must agree. What does the majority add?
 //!
-//! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease. **Amnesia**: no pause at all; A
-//! reaches three servers only, and one of them comes back without its data and votes for B too. **Fencepost**: the same loss of everything, with
-//! `--durability none`. Each with and without a fence at the resource. `skew.rs` has those in which a clock is moved.
+//! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease.
+//! **Amnesia**: no pause at all; A reaches three servers only, and one of them comes back without
+//! its data and votes for B too. **Fencepost**: the same loss of everything, with `--durability
+//! none`. Each with and without a fence at the resource. `skew.rs` has those in which a clock is
+//! moved.
 
 use super::skew;
 use crate::experiments::Context;
@@ -38,7 +40,7 @@ impl Seen {
         self.count != self.accepted
     }
 
-    /// Whether B wrote, and A, who came later with an older lock, did not.
+    /// Whether B wrote, and A, which came later with an older lock, did not.
     pub(super) fn is_refused(&self) -> bool {
         self.first_status == 409 && self.second_status == 200 && !self.is_corrupted()
     }
@@ -97,7 +99,8 @@ fn pause(is_fenced: bool) -> Result<Seen, String> {
     seen
 }
 
-/// A has the votes of three servers and cannot reach the others; one of the three forgets; B has its vote and theirs.
+/// A has the votes of three servers and cannot reach the others; one of the three forgets; B has
+/// its vote and theirs.
 fn amnesia(is_fenced: bool) -> Result<Seen, String> {
     let mut cluster = Cluster::start()?;
     cluster.live_through(&NEAR)?;
@@ -107,7 +110,8 @@ fn amnesia(is_fenced: bool) -> Result<Seen, String> {
     write_both(AMNESIA, is_fenced, &first, &second, Instant::now())
 }
 
-/// Fencepost, keeping nothing on disk, is killed while A holds the lock; B gets it from the next life.
+/// Fencepost, keeping nothing on disk, is killed while A holds the lock; B gets it from the next
+/// life.
 fn fencepost() -> Result<Seen, String> {
     let directory = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
     let server = Daemon::fencepost("fencepost-none", directory.path(), None)?;

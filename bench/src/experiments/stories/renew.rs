@@ -1,8 +1,9 @@
 //! `renew`: a lease that is renewed while its holder works. Is that enough?
 //!
-//! The runs are those of `pause`, with and without renewal. Asleep, only the thread that works stands still, and the one that renews
-//! goes on: what a long computation looks like. Stopped, the whole process stands still, renewal included: what a collection of
-//! garbage, a full disk or a migrated machine looks like.
+//! The runs are those of `pause`, with and without renewal. Asleep, only the thread that works
+//! stands still, and the one that renews goes on: what a long computation looks like. Stopped, the
+//! whole process stands still, renewal included: what a collection of garbage, a full disk or a
+//! migrated machine looks like.
 
 use super::pause::{Seen, Stop, Story, play_all};
 use crate::experiments::Context;

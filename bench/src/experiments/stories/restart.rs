@@ -1,13 +1,16 @@
-//! `restart`: the lock server is killed under load and started again. Does a fence go back, is a lock granted twice?
+//! `restart`: the lock server is killed under load and started again. Does a fence go back, is a
+//! lock granted twice?
 //!
-//! Before the kill some locks are taken and kept, and some threads take and release others as fast as they can. After the restart
-//! somebody else asks for all of them until it gets them. A lock is granted *twice* if it is granted again before the
-//! lease that the first holder was told of has ended. A fence goes *back* if it is not above every fence that was told to
-//! anybody for the same key before the kill.
+//! Before the kill some locks are taken and kept, and some threads take and release others as fast
+//! as they can. After the restart another client asks for all of them until it gets them. A lock is
+//! granted *twice* if it is granted again before the lease that the first holder was told of has
+//! ended. A fence goes *back* if it is not above every fence that any client was told for the same
+//! key before the kill.
 //!
-//! The kill is a SIGKILL: what the process had handed to the kernel survives it. A power cut is harsher, and not played here.
-//! Where the log is of no use after a crash, as it is for a Redis without one, one kill would do; where nothing may be lost, each
-//! kill comes at another moment of the load, so there are several.
+//! The kill is a SIGKILL: what the process had handed to the kernel survives it. A power cut is
+//! harsher, and not played here. Where the log is of no use after a crash, as it is for a Redis
+//! without one, one kill would do; where nothing may be lost, each kill comes at another moment of
+//! the load, so there are several.
 
 use crate::experiments::Context;
 use crate::experiments::locks::Backend;
@@ -26,7 +29,8 @@ use tempfile::TempDir;
 /// The leases: long enough that a restart is over well before they end.
 const TTL: Duration = Duration::from_secs(4);
 
-/// A grant that is so little before the end of the first lease is not called a second one: clocks are read a moment apart.
+/// A grant that is so little before the end of the first lease is not called a second one: clocks
+/// are read a moment apart.
 const MARGIN: Duration = Duration::from_millis(20);
 
 /// Locks that are held when the kill comes.
@@ -50,7 +54,7 @@ const SIDE_BY_SIDE: usize = 3;
 const ROUNDS: u32 = 2;
 const ROUNDS_FULL: u32 = 10;
 
-/// Who is killed.
+/// A server that is killed.
 #[derive(Clone, Copy)]
 struct Subject {
     backend: Backend,
@@ -141,7 +145,7 @@ impl Subject {
     }
 }
 
-/// Somebody who asks for locks without waiting.
+/// A client that asks for locks without waiting.
 enum Asker {
     Fencepost(Wire),
     Redis(Redis),
@@ -285,12 +289,13 @@ fn judge(subject: &Subject, seen: &Seen) -> (String, bool) {
         false => "no fence goes back",
     };
     let sentence = format!("{}, {}: {twice}, {back}", seen.backend, seen.durability);
-    // Who was never asked or never held anything has shown nothing.
+    // A server that was never asked, or never held anything, has shown nothing.
     let is_tried = seen.held_at_kill > 0 && seen.grants_before > seen.held_at_kill;
     (sentence, is_tried && seen.verdict() == subject.expected)
 }
 
-/// Several servers are killed at about the same time; they know nothing of each other. What was seen of each.
+/// Several servers are killed at about the same time; they know nothing of each other. What was
+/// seen of each.
 fn side_by_side(subject: Subject) -> Result<Vec<Seen>, String> {
     let threads: Vec<_> = (0..SIDE_BY_SIDE)
         .map(|_| std::thread::spawn(move || round(subject)))
@@ -346,7 +351,8 @@ fn round(subject: Subject) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// Takes and releases locks until the server is gone. How many were granted, and what is known of them.
+/// Takes and releases locks until the server is gone. How many were granted, and what is known of
+/// them.
 fn load(mut asker: Asker, number: usize) -> (u64, BTreeMap<String, Known>) {
     let (mut grants, mut known) = (0, BTreeMap::<String, Known>::new());
     for turn in (0..4).cycle() {
@@ -360,8 +366,8 @@ fn load(mut asker: Asker, number: usize) -> (u64, BTreeMap<String, Known>) {
         grants += 1;
         let entry = known.entry(key.clone()).or_default();
         entry.fence_max = entry.fence_max.max(fence);
-        // A release without an answer may have happened, so nobody can say that such a lock is still held: only its fence is
-        // looked at.
+        // A release without an answer may have happened, so such a lock may be free: only its fence
+        // is looked at.
         if asker.release(&key, fence).is_err() {
             break;
         }

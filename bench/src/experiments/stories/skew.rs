@@ -1,12 +1,15 @@
-//! The second half of `redlock`: wall clocks that are moved, by an hour, without any pause and without any loss of data.
+//! The second half of `redlock`: wall clocks that are moved, by an hour, without any pause and
+//! without any loss of data.
 //!
-//! **Redlock** ends a lease when the wall clock of each server says so. One clock set forward while A holds the lock, and B
-//! has a majority; three set back, and nobody has one for an hour. **Fencepost** counts leases on the monotonic clock: its
-//! wall clock is moved in the same way, and nothing happens. Its log tells what the wall clock showed, so that a
-//! clock which was not moved after all is found out.
+//! **Redlock** ends a lease when the wall clock of each server says so. One clock set forward while
+//! A holds the lock, and B has a majority; three set back, and no client has one for an hour.
+//! **Fencepost** counts leases on the monotonic clock: its wall clock is moved in the same way, and
+//! nothing happens. Its log tells what the wall clock showed, so that a clock which was not moved
+//! after all is found out.
 //!
-//! Then the stories in which Fencepost does depend on its clock, or might: moved while the server is down. With `none`
-//! there is nothing else to begin fences from; with `lease`, time that has passed cannot be told from a clock set forward.
+//! Then the stories in which Fencepost does depend on its clock, or might: moved while the server
+//! is down. With `none` there is nothing else to begin fences from; with `lease`, time that has
+//! passed cannot be told from a clock set forward.
 
 use super::redlock::{Seen, write_both};
 use crate::experiments::locks::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
@@ -22,17 +25,19 @@ use wal::{Entry, Record};
 /// How far clocks are moved.
 const HOUR_S: i64 = 3_600;
 
-/// A clock is said to have moved if it is off by as much, but for the seconds that the story itself takes.
+/// A clock is said to have moved if it is off by as much, but for the seconds that the story itself
+/// takes.
 const HOUR_MARGIN_S: i64 = 120;
 
 /// A key that is not to be had for so long is called blocked. It would be for an hour.
 const BLOCKED: Duration = TTL.saturating_mul(2);
 
-/// How much longer than its lease, and how much shorter, a lock may seem to have been held on a busy machine.
+/// How much longer than its lease, and how much shorter, a lock may seem to have been held on a
+/// busy machine.
 const LATE: Duration = Duration::from_millis(1_500);
 const EARLY: Duration = Duration::from_millis(20);
 
-/// The longest that a Fencepost keeps everybody waiting after a crash.
+/// The longest that a Fencepost keeps clients waiting after a crash.
 const GRACE: Duration = Duration::from_secs(20);
 
 const RETRY: Duration = Duration::from_millis(10);
@@ -40,7 +45,7 @@ const RETRY: Duration = Duration::from_millis(10);
 /// Fences of a server without files rise by so many for a second of its clock.
 const FENCES_PER_S: i64 = 1 << 20;
 
-/// What was done to whom.
+/// Which clock was moved, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 enum Story {
     #[default]
@@ -129,7 +134,8 @@ fn end(
     })
 }
 
-/// A has the votes of three servers and cannot reach the others; one of the three has its clock set forward; B asks everybody.
+/// A has the votes of three servers and cannot reach the others; one of the three has its clock set
+/// forward; B asks all five.
 fn redlock_forward(is_fenced: bool) -> Result<Moved, String> {
     let cluster = Cluster::start_with_clocks()?;
     cluster.live_through(&NEAR)?;
@@ -175,7 +181,8 @@ fn running(told: Story, ahead_s: i64) -> Result<Moved, String> {
     end(told, true, off_s, &Taken { grant, at }, second)
 }
 
-/// What the wall clock showed to a server that is gone now, when its log last said so: at its start, or when the clock was set.
+/// What the wall clock showed to a server that is gone now, when its log last said so: at its
+/// start, or when the clock was set.
 fn clock_s(data: &Path) -> Result<i64, String> {
     let mut last_ms = 0;
     let damage = wal::dump(data, &mut |entry| {
@@ -198,7 +205,8 @@ fn clock_s(data: &Path) -> Result<i64, String> {
     }
 }
 
-/// The clock of a Fencepost is moved between a crash and the next start, while A still holds the lock.
+/// The clock of a Fencepost is moved between a crash and the next start, while A still holds the
+/// lock.
 fn down(told: Story, name: &str, ahead_s: i64) -> Result<Moved, String> {
     let directory = TempDir::with_prefix("fencepost-bench-").map_err(|error| error.to_string())?;
     let clock = FakeClock::new(directory.path())?;
@@ -333,7 +341,7 @@ fn judge(moved: &Moved) -> (&'static str, bool) {
             moved.is_clock_moved(-HOUR_S) && is_played && !is_rising && seen.is_corrupted(),
         ),
         Story::DownFence => (
-            "fencepost with its fences on disk does not: they rise, and nobody is granted a lock that is held",
+            "fencepost with its fences on disk does not: they rise, and no lock that is held is granted",
             moved.is_clock_moved(-HOUR_S) && is_rising && !seen.is_held_twice && seen.is_refused(),
         ),
         Story::DownLease => (

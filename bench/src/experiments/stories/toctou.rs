@@ -1,8 +1,8 @@
 //! `toctou`: a holder whose lease has ended gives the lock back. Whose lock does that delete?
 //!
-//! A's lease ends between its look at the lock and its release; B takes the lock; A releases; C asks. If C gets the lock while B's
-//! lease still runs, two hold it. The moment between look and release is forced here: it is a matter of luck in real life, and
-//! of time.
+//! A's lease ends between its look at the lock and its release; B takes the lock; A releases; C
+//! asks. If C gets the lock while B's lease still runs, two hold it. The moment between look and
+//! release is forced here: it is a matter of luck in real life, and of time.
 
 use crate::experiments::Context;
 use crate::experiments::locks::etcd::Etcd;
@@ -35,7 +35,7 @@ struct Seen {
     has_released: bool,
     /// Whether C got the lock that B held.
     is_held_twice: bool,
-    /// Releases by somebody else than the holder, as the server counts them. `None`: it does not.
+    /// Releases by another than the holder, as the server counts them. `None`: it does not.
     counted: Option<u64>,
 }
 
@@ -176,7 +176,7 @@ fn by_own_key(address: SocketAddr) -> Result<Seen, String> {
         backend: Backend::Etcd,
         release: "by a key of its own",
         has_released,
-        // A lock service that only knows waiting says nothing else to somebody who would not wait.
+        // A lock service that only knows waiting gives no answer to a client that does not wait.
         is_held_twice: c
             .acquire_within(&wish(LONG, Duration::ZERO), RETRY * 50)?
             .is_some(),

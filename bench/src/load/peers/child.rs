@@ -1,4 +1,5 @@
-//! Processes of peers: started, stopped by their ids, held still while another peer is measured, and looked at in /proc.
+//! Processes of peers: started, stopped by their ids, held still while another peer is measured,
+//! and looked at in /proc.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -34,7 +35,8 @@ pub(crate) struct Usage {
 impl Process {
     /// Starts a program that goes when we go, even if we are killed.
     ///
-    /// `guard` of this very program stands in between: it asks the kernel for that, and then becomes the other program.
+    /// `guard` of this very program stands in between: it asks the kernel for that, and then
+    /// becomes the other program.
     pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> io::Result<Process> {
         let log = fs::File::create(log)?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -61,7 +63,7 @@ impl Process {
         self.child.stdout.take()
     }
 
-    /// Waits until somebody listens at `address`.
+    /// Waits until the child listens at `address`.
     pub(crate) fn wait_for(&mut self, address: SocketAddr) -> io::Result<()> {
         let begun = Instant::now();
         loop {
@@ -122,7 +124,8 @@ impl Drop for Process {
     }
 }
 
-/// What the hidden command `guard` does: becomes another program, which is killed when the bench ends.
+/// What the hidden command `guard` does: becomes another program, which is killed when the bench
+/// ends.
 pub(crate) fn guard(command: &[String]) -> io::Error {
     if let Err(error) = die_with_parent() {
         return error;

@@ -1,7 +1,8 @@
-//! The floor: a server that reads frames of the same size, answers each with one of the same size, and does nothing else. It
-//! stands on the runtime that the server stands on: one current-thread runtime per core, each with its own listener.
+//! The floor: a server that reads frames of the same size, answers each with one of the same size,
+//! and does nothing else. It stands on the runtime that the server stands on: one current-thread
+//! runtime per core, each with its own listener.
 //!
-//! Since it grants everything to everybody, always under the same fence, it is also what the checker is tried on.
+//! It grants every request, always under the same fence, so the checker is tested on it too.
 
 use bytes::{Buf, BytesMut};
 use protocol::frame::{HEADER_BYTES, LENGTH_BYTES};

@@ -1,5 +1,6 @@
-//! Peers that are this very program, started again under a hidden command: Fencepost and the echo server. So a run needs nothing
-//! that cargo has not built, and their processor time is still told apart from the generator's.
+//! Peers that are this very program, started again under a hidden command: Fencepost and the echo
+//! server. So a run needs nothing that cargo has not built, and their processor time is still told
+//! apart from the generator's.
 
 use super::child::{Process, die_with_parent};
 use super::{Started, echo};
@@ -55,7 +56,8 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The server as `fencepost serve` runs it, on a free port and with its files where they are in nobody's way.
+/// The server as `fencepost serve` runs it, on a free port and with its files in a directory of its
+/// own.
 fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;
@@ -68,7 +70,8 @@ fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
     }
 }
 
-/// One whose sessions wait for it while it is away, and which stops in good order at the end of its standard input.
+/// One whose sessions wait for it while it is away, and which stops in good order at the end of its
+/// standard input.
 fn restartable(directory: PathBuf, durability: Durability) -> io::Result<()> {
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;

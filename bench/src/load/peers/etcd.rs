@@ -1,8 +1,8 @@
-//! etcd: its lock service over gRPC. A lane stands in line at the server, under a lease; the fence is the revision at which the
-//! lock became its own.
+//! etcd: its lock service over gRPC. A lane stands in line at the server, under a lease; the fence
+//! is the revision at which the lock became its own.
 //!
-//! Two lanes with one lease are one owner to etcd, so contenders for one key have a lease each. Messages are written and read
-//! by hand: there are four, of two fields each.
+//! Two lanes with one lease are one owner to etcd, so contenders for one key have a lease each.
+//! Messages are written and read by hand: there are four, of two fields each.
 
 use super::Started;
 use super::child::{Process, free_address};
@@ -104,7 +104,8 @@ impl Speaker for Etcd {
             self.http2.call(LEASE_GRANT, &message, tag, &mut out);
         }
         let (mut missing, mut bytes) = (wanted.len(), Vec::new());
-        // Not only the leases: a frame whose end is still to come would be taken for the beginning of another one later.
+        // Not only the leases: a frame whose end is still to come would be taken for the beginning
+        // of another one later.
         while missing > 0 || !bytes.is_empty() {
             streams[0].write_all(&out)?;
             out.clear();

@@ -1,7 +1,8 @@
-//! Fencepost's protocol, from the client's side. The echo server is spoken to in the same frames, without the hello.
+//! Fencepost's protocol, from the client's side. The echo server is spoken to in the same frames,
+//! without the hello.
 //!
-//! Frames are encoded once, by the protocol crate, and then copied with another id, fence and key: what a client library
-//! does besides would be measured as if it were the server's.
+//! Frames are encoded once, by the protocol crate, and then copied with another id, fence and key:
+//! what a client library does besides would be measured as if it were the server's.
 
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
 use bytes::BytesMut;
@@ -23,7 +24,7 @@ const ID_START: usize = LENGTH_BYTES + 2;
 const SESSION_TTL_MS: u32 = 600_000;
 
 pub(crate) struct Fencepost {
-    /// Whether to say hello: everybody but the echo server wants it.
+    /// Whether to say hello: every server but echo wants it.
     has_hello: bool,
     /// Whether locks live by the session instead of by their own lease.
     is_session_bound: bool,
@@ -102,7 +103,8 @@ impl Template {
         }
     }
 
-    /// Appends the frame under another id and with another key, which is the last field of both kinds.
+    /// Appends the frame under another id and with another key, which is the last field of both
+    /// kinds.
     #[inline]
     fn append(&self, id: RequestId, key: &[u8; KEY_BYTES], out: &mut BytesMut) -> usize {
         let start = out.len();

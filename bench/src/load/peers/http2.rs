@@ -1,9 +1,11 @@
-//! As much of HTTP/2 as unary gRPC calls on loopback need, without I/O: bytes for a call, finished calls out of bytes.
+//! As much of HTTP/2 as unary gRPC calls on loopback need, without I/O: bytes for a call, finished
+//! calls out of bytes.
 //!
-//! It exists because the generator is one loop for all peers, and the well-kept HTTP/2 crates bring an asynchronous runtime of their
-//! own, which would be measured with etcd and with nobody else. What is left out, and why that is safe here: the flow control
-//! of what we send (a call is some fifty bytes, and far less than the window of 64 KiB is ever under way), and decoding of
-//! headers (a call that failed has no message; why it failed we do not ask).
+//! It exists because the generator is one loop for all peers, and the well-kept HTTP/2 crates bring
+//! an asynchronous runtime of their own, which would be measured with etcd and with no other peer.
+//! What is left out, and why that is safe here: the flow control of what we send (a call is some
+//! fifty bytes, and far less than the window of 64 KiB is ever under way), and decoding of headers
+//! (a call that failed has no message; why it failed we do not ask).
 
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::HashMap;
@@ -125,8 +127,8 @@ impl<T> Http2<T> {
         self.table.push((name, value));
     }
 
-    /// Takes frames off the front of `unread` until a call has ended. `None`: more bytes are needed. What the protocol wants
-    /// answered is appended to `out`.
+    /// Takes frames off the front of `unread` until a call has ended. `None`: more bytes are
+    /// needed. What the protocol wants answered is appended to `out`.
     pub(crate) fn read(
         &mut self,
         unread: &mut &[u8],

@@ -1,7 +1,8 @@
-//! Who is measured: which programs they are, how they are started and stopped, and what they can do.
+//! The peers: which programs they are, how they are started and stopped, and what they can do.
 //!
-//! Every peer runs on loopback, on free ports, with its files in a temporary directory. While one is measured, the others
-//! are held still (SIGSTOP), so that their timers and background threads cost it nothing.
+//! Every peer runs on loopback, on free ports, with its files in a temporary directory. While one
+//! is measured, the others are held still (SIGSTOP), so that their timers and background threads
+//! cost it nothing.
 
 pub(crate) mod child;
 pub(crate) mod echo;
@@ -22,7 +23,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Everybody we know how to measure.
+/// Every peer the bench can measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum PeerName {
     /// Fencepost with its default settings.
@@ -68,7 +69,8 @@ impl PeerName {
         }
     }
 
-    /// The program that has to be installed, the Debian package that brings it, and the oldest version that will do.
+    /// The program that has to be installed, the Debian package that brings it, and the oldest
+    /// version that will do.
     fn program(self) -> Option<Program> {
         let program = |name, package, oldest| {
             Some(Program {

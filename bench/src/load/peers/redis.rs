@@ -1,7 +1,8 @@
-//! Redis and Valkey: `SET key owner NX PX ttl`, compare-and-delete by script; with a fence, one script for the acquire too.
+//! Redis and Valkey: `SET key owner NX PX ttl`, compare-and-delete by script; with a fence, one
+//! script for the acquire too.
 //!
-//! There is no line to stand in: whoever is refused tries again later, or listens for a message that a release publishes.
-//! Scripts are loaded once per connection and called by their hash.
+//! There is no queue: a refused contender tries again later, or listens for a message that a
+//! release publishes. Scripts are loaded once per connection and called by their hash.
 
 use super::resp::{self, Value};
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
@@ -14,7 +15,7 @@ use std::net::TcpStream;
 const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0";
 
-/// The same, and tells those who listen.
+/// The same, and tells the listeners.
 const RELEASE_AND_TELL: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then redis.call('DEL',KEYS[1]) \
      redis.call('PUBLISH','freed','') return 1 end return 0";
 
@@ -56,7 +57,7 @@ impl Redis {
     }
 }
 
-/// Who holds a lock: the lane, in as many digits as a random token of a real client would have.
+/// The owner of a lock: the lane, in as many digits as a random token of a real client would have.
 fn owner(lane: u32) -> [u8; 16] {
     let mut owner = *b"bench-0000000000";
     let mut rest = lane;

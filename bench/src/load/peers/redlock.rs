@@ -1,7 +1,9 @@
-//! Redlock: five independent Redis servers, asked at the same time; a lock is held by whoever got it from three of them.
+//! Redlock: five independent Redis servers, asked at the same time; a contender holds the lock if
+//! three of them granted it.
 //!
-//! A lane waits for all five answers: on one machine nobody is slow alone, and waiting for three only would leave two answers to
-//! turn up in the middle of the next request. Whoever gets fewer than three gives back what it got and tries again.
+//! A lane waits for all five answers: on one machine no server is slow alone, and waiting for three
+//! only would leave two answers to turn up in the middle of the next request. A contender with
+//! fewer than three gives back what it got and tries again.
 
 use super::redis::{append_release, append_renew, append_set, load_release, load_renew};
 use super::resp::{self, Value};
@@ -22,7 +24,7 @@ enum Op {
     Acquire,
     Release,
     Renew,
-    /// A release after too few grants, which nobody waits for.
+    /// A release after too few grants, which no lane waits for.
     Undo,
 }
 

@@ -1,4 +1,5 @@
-//! As much of Redis's protocol (RESP2) as locks need: commands as arrays of strings, replies one value at a time.
+//! As much of Redis's protocol (RESP2) as locks need: commands as arrays of strings, replies one
+//! value at a time.
 
 use bytes::{BufMut, BytesMut};
 use std::io::{self, Read, Write};
@@ -79,8 +80,8 @@ pub(crate) fn append(out: &mut BytesMut, words: &[&[u8]]) {
     }
 }
 
-/// Sends a command on a connection that still blocks, and waits for a reply of one value or of `values` of them. The last one
-/// is returned as text.
+/// Sends a command on a connection that still blocks, and waits for a reply of one value or of
+/// `values` of them. The last one is returned as text.
 pub(crate) fn call(stream: &mut TcpStream, words: &[&[u8]], values: usize) -> io::Result<String> {
     let mut out = BytesMut::new();
     append(&mut out, words);

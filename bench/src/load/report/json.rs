@@ -1,12 +1,13 @@
-//! `--json`: one flat object per line, peer and setting. Figures are medians over the rounds; those that
-//! count what should not happen (inversions, errors, timeouts) are sums.
+//! `--json`: one flat object per line, peer and setting. Figures are medians over the rounds; those
+//! that count what should not happen (inversions, errors, timeouts) are sums.
 
 use crate::load::options::Options;
 use crate::load::rounds::Row;
 use serde_json::{Map, Number, Value};
 use std::io::{self, Write};
 
-/// Figures that every object has, null where they do not apply: programs that read them need not ask which workload it was.
+/// Figures that every object has, null where they do not apply: programs that read them need not
+/// ask which workload it was.
 const ALWAYS: [&str; 11] = [
     "ops_per_s",
     "cycles_per_s",

@@ -1,4 +1,5 @@
-//! What people read: one aligned table per workload, and below it what bounds each peer and which way of waiting suits it best.
+//! What people read: one aligned table per workload, and below it what bounds each peer and which
+//! way of waiting suits it best.
 
 mod json;
 pub(crate) mod plot;
@@ -10,7 +11,8 @@ use super::peers::PeerName;
 use super::rounds::Row;
 use super::workloads::Workload;
 
-/// What others may use of the processors before it is worth a word: the kernel's own threads need a little.
+/// What others may use of the processors before it is worth a word: the kernel's own threads need a
+/// little.
 const DISTURBED_CORES: f64 = 0.1;
 
 /// A column: its heading, and what stands in it.
@@ -145,7 +147,7 @@ fn print_remarks(rows: &[Row]) {
     }
 }
 
-/// Who was granted out of turn, and by how much.
+/// Grants out of turn, and by how much.
 fn print_order(rows: &[Row]) {
     rows.iter()
         .filter_map(order)
@@ -174,7 +176,7 @@ fn order(row: &Row) -> Option<String> {
     ))
 }
 
-/// Who else wanted the processors meanwhile, if anybody did.
+/// What other programs took of the processors, if anything.
 fn print_disturbance(rows: &[Row]) {
     let most = |name| {
         let values = rows.iter().filter_map(|row| row.median.get(name).copied());
@@ -223,7 +225,7 @@ fn print_table(rows: &[Row]) {
     let columns: Vec<(&str, Vec<String>)> = COLUMNS
         .iter()
         .map(|column| (column.heading, rows.iter().map(column.text).collect()))
-        // A column in which nobody has anything is not for this workload.
+        // A column that is empty for every peer is not for this workload.
         .filter(|(_, cells): &(_, Vec<String>)| cells.iter().any(|cell| !cell.is_empty()))
         .collect();
     let width = |(heading, cells): &(&str, Vec<String>)| {

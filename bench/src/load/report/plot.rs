@@ -1,5 +1,6 @@
-//! Plots, as SVG: latency against contenders, throughput against pipeline depth, and distributions of latency. One line per
-//! peer, at its best way to wait; always the same colour for the same peer.
+//! Plots, as SVG: latency against contenders, throughput against pipeline depth, and distributions
+//! of latency. One line per peer, at its best way to wait; always the same colour for the same
+//! peer.
 
 use crate::load::peers::PeerName;
 use crate::load::rounds::Row;
@@ -156,7 +157,8 @@ fn distribution(workload: Workload, rows: &[&Row]) -> Plot {
     }
 }
 
-/// Latency in microseconds against 1 / (1 - quantile), in evenly spaced steps as far as there are values to tell.
+/// Latency in microseconds against 1 / (1 - quantile), in evenly spaced steps as far as there are
+/// values to tell.
 fn quantiles(row: &Row) -> Vec<(f64, f64)> {
     let count = row.latency.len() as f64;
     let steps = (0..=80).map(|step| f64::from(step) * NINES_MAX / 80.0);

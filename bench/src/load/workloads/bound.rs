@@ -42,7 +42,7 @@ pub(super) fn bounded_by(
     }
     if waiting != Waiting::InLine && figure("reordered_share") > 0.8 {
         return format!(
-            "two round trips a cycle: mostly the one who gave the lock back takes it again while the others sleep \
+            "two round trips a cycle: mostly the contender that gave the lock back takes it again while the others sleep \
              (Jain's index {:.2})",
             figure("jain_index")
         );

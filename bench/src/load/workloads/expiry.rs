@@ -1,14 +1,15 @@
 //! What happens when very many leases run out within ten seconds?
 //!
-//! All keys are taken, with leases that end within `--spread` of each other and no earlier than the last key is taken. Some of the
-//! keys have somebody who waits for them. Latency is the lag: from the end of such a lease to the grant of the one who waits.
-//! A lease's end is counted from when its request was sent, so the lag includes the way to the server and back. Meanwhile
-//! a probe takes and gives back other keys at a steady rate, and its latency then is compared with its latency before,
-//! when everything is held and nothing runs out.
+//! All keys are taken, with leases that end within `--spread` of each other and no earlier than the
+//! last key is taken. Some of the keys have a waiter. Latency is the lag: from the end of such a
+//! lease to the grant of its waiter. A lease's end is counted from when its request was sent, so
+//! the lag includes the way to the server and back. Meanwhile a probe takes and gives back other
+//! keys at a steady rate, and its latency then is compared with its latency before, when everything
+//! is held and nothing runs out.
 //!
-//! The holders read what they are told, as real ones do: a server that says whose lease has ended has a lot to say.
-//! Where a peer has no line, those who wait try again after a pause, and there are fewer of them.
-//! Leaves out: what happens when the locks are renewed instead.
+//! The holders read what they are told, as real ones do: a server that says whose lease has ended
+//! has a lot to say. Where a peer has no queue, waiters try again after a pause, and there are
+//! fewer of them. Leaves out: what happens when the locks are renewed instead.
 
 use super::fill::fill;
 use super::measure::Measurement;
@@ -22,7 +23,8 @@ use bench::keys::{Random, key_bytes};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// How long the probe is watched before anything runs out, and how long nothing happens after that, as shares of the spread.
+/// How long the probe is watched before anything runs out, and how long nothing happens after that,
+/// as shares of the spread.
 const IDLE_SHARE: f64 = 0.3;
 const MARGIN_SHARE: f64 = 0.3;
 
@@ -32,10 +34,10 @@ const FILL_EXTRA_NS: u64 = 500_000_000;
 /// Cycles a second of the probe: enough for a p99 and no load to speak of.
 const PROBES_PER_S: f64 = 500.0;
 
-/// How long after the last lease's end those who wait may still be granted.
+/// How long after the last lease's end waiters may still be granted.
 const LATE: Duration = Duration::from_secs(60);
 
-/// A key with somebody who waits for it.
+/// A key with a waiter.
 #[derive(Clone, Copy)]
 struct Awaited {
     number: u64,
@@ -63,10 +65,11 @@ struct Burst {
     is_over: bool,
 }
 
-/// So much longer than the first hundredth of the keys may each of the others take: tables grow meanwhile.
+/// So much longer than the first hundredth of the keys may each of the others take: tables grow
+/// meanwhile.
 const FILL_SLOWER: f64 = 2.5;
 
-/// Links of those who hold, of those who wait, and the probe's own.
+/// Links of the holders, of the waiters, and the probe's own.
 const LINKS: u32 = 2 * SESSIONS + 1;
 const PROBE_LANE: u32 = LINKS - 1;
 
@@ -202,7 +205,7 @@ pub(super) fn run<S: Speaker>(
         figures.insert("bytes_per_lock", grown as f64 / keys as f64);
     }
 
-    // The keys that somebody waits for, one request at a time: their ends must be known well.
+    // The keys with waiters, one request at a time: their ends must be known well.
     let mut awaited = Vec::with_capacity(waiters as usize);
     let mut random = Random::new(options.seed ^ 1);
     fill(&mut generator, &holders[..1], 0..waiters, |number, now| {
@@ -248,11 +251,12 @@ pub(super) fn run<S: Speaker>(
     generator.run(&mut script, first_end + spread_ns + LATE.as_nanos() as u64)?;
     meter.stop(peer, keys, 0, &mut figures);
     figures.remove("cycles_per_s");
-    // Then the lag says more about us than about the peer. It is told, and no reason to fail: the machine was busy.
+    // Then the lag says more about us than about the peer. It is told, and no reason to fail: the
+    // machine was busy.
     figures.insert("taken_late", f64::from(u8::from(is_late)));
     if script.missing > 0 {
         return Err(format!(
-            "{} of {waiters} who waited for an expired lock were not granted within {} s",
+            "{} of {waiters} waiters for an expired lock were not granted within {} s",
             script.missing,
             LATE.as_secs()
         ));
@@ -285,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_links_of_their_own() {
+    fn holders_waiters_and_probe_have_links_of_their_own() {
         for index in 0..1_000 {
             let (holder, waiter) = (lane_of_holder(index), lane_of_waiter(index));
             assert!(holder % LINKS < SESSIONS);

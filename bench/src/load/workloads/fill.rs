@@ -1,7 +1,9 @@
-//! Takes many locks and keeps them: how `--expiry` and `--renew` begin, and the experiment `expiry`.
+//! Takes many locks and keeps them: how `--expiry` and `--renew` begin, and the experiment
+//! `expiry`.
 //!
-//! The `n`th of `L` lanes takes the keys `n`, `n + L`, `n + 2 L`, ... with one request under way, and holds them all. So who owns a
-//! key follows from its number, and nothing has to be kept per key.
+//! The `n`th of `L` lanes takes the keys `n`, `n + L`, `n + 2 L`, ... with one request under way,
+//! and holds them all. So the owner of a key follows from its number, and nothing has to be kept
+//! per key.
 
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::speaker::{Answer, Ask, Speaker};
@@ -65,7 +67,8 @@ impl<S: Speaker, F: Lease> Script<S> for Fill<F> {
 pub(crate) struct Expiring {
     /// When the first one was meant to end.
     pub(crate) first_end: Instant,
-    /// When each ends, in milliseconds after that; sorted. A lease that was taken too late for the plan ends when it ends.
+    /// When each ends, in milliseconds after that; sorted. A lease that was taken too late for the
+    /// plan ends when it ends.
     ends_ms: Vec<u32>,
 }
 
@@ -96,7 +99,7 @@ pub(crate) struct Times {
     pub(crate) lead: Duration,
     /// From there to the end of the last.
     pub(crate) spread: Duration,
-    /// Who ends when is random.
+    /// Which lease ends when is random.
     pub(crate) seed: u64,
 }
 

@@ -17,7 +17,8 @@ pub(crate) fn fill_fencepost(address: SocketAddr, keys: u64) -> Result<(), Strin
     })
 }
 
-/// Takes the locks `keys` of a running peer and leaves them to run out: the first after `lead`, the last after `spread` more.
+/// Takes the locks `keys` of a running peer and leaves them to run out: the first after `lead`, the
+/// last after `spread` more.
 pub(crate) fn fill_expiring(
     peer: PeerName,
     address: SocketAddr,
@@ -38,7 +39,7 @@ pub(crate) fn fill_expiring(
     }
 }
 
-/// Connects as those do who take very many locks, and has them taken.
+/// Connects with many lanes, as `--renew` does, and has locks taken through them.
 fn connected<S: Speaker, T>(
     address: SocketAddr,
     speaker: impl FnMut() -> S,

@@ -1,12 +1,14 @@
-//! How fast does one lock go from hand to hand, and who gets it?
+//! How fast does one lock go from hand to hand, and which contenders get it?
 //!
-//! All lanes want the same key. Each asks, waits until it is granted, works for a while (or not at all), gives the lock back and
-//! asks again. Latency is the wait, from the first asking to the grant. Where a peer has no line to stand in, a lane
-//! that is refused tries again after a pause, or when it hears of a release. Every grant passes the [`Checker`].
+//! All lanes want the same key. Each asks, waits until it is granted, works for a while (or not at
+//! all), gives the lock back and asks again. Latency is the wait, from the first asking to the
+//! grant. Where a peer has no line to stand in, a lane that is refused tries again after a pause,
+//! or when it hears of a release. Every grant passes the [`Checker`].
 //!
-//! The bound: one holder after another, so a lock whose holder must ask, work and give back, each in its turn, makes at most
-//! 1 / (acquire + work + release) cycles a second. Acquire and release are measured first, with one lane alone. A server that
-//! hands the lock on while the release is answered can be faster than that.
+//! The bound: one holder after another, so a lock whose holder must ask, work and give back, each
+//! in its turn, makes at most 1 / (acquire + work + release) cycles a second. Acquire and release
+//! are measured first, with one lane alone. A server that hands the lock on while the release is
+//! answered can be faster than that.
 //!
 //! Leaves out: leases that run out, and contenders that die.
 
@@ -28,7 +30,7 @@ use std::time::Duration;
 /// How long a lane stands in line before it gives up: longer than any run.
 const WAIT_MS: u32 = 600_000;
 
-/// How long somebody who listens for releases waits for one before it looks by itself: messages may be lost.
+/// How long a listener for releases waits for one before it tries by itself: messages may be lost.
 const LISTEN_NS: u64 = 100_000_000;
 
 /// How long a lane alone is watched, for the bound.
@@ -88,7 +90,7 @@ struct HotKey {
     fairness: Fairness,
     /// Lanes that listen, by link.
     listening: Vec<VecDeque<u32>>,
-    /// When the last release was sent, and by whom.
+    /// When the last release was sent, and by which contender.
     freed: Option<(u64, u32)>,
     waits: Histogram<u64>,
     handoffs: Histogram<u64>,
@@ -204,7 +206,8 @@ impl HotKey {
                 self.listening[port.link].push_back(lane);
                 LISTEN_NS
             }
-            // Between a half and one and a half times the mean, so that they do not all come back together.
+            // Between a half and one and a half times the mean, so that they do not all come back
+            // together.
             Waiting::Retry { ms } => {
                 let mean_ns = ms * 1_000_000;
                 mean_ns / 2 + self.random.below(mean_ns)
@@ -249,7 +252,7 @@ impl<S: Speaker> Script<S> for HotKey {
                 if self.is_measuring {
                     self.waits
                         .saturating_record(now.saturating_sub(state.since));
-                    // Whoever takes it back at once hands nothing on.
+                    // A contender that takes it back at once hands nothing on.
                     if let Some((freed_at, freed_by)) = self.freed.take()
                         && freed_by != lane
                     {
@@ -392,7 +395,7 @@ pub(super) fn run<S: Speaker>(
     })
 }
 
-/// How long an acquire and a release take together when nobody else is there, in nanoseconds.
+/// How long an acquire and a release take together without contention, in nanoseconds.
 fn alone<S: Speaker>(
     measurement: &Measurement<'_>,
     speaker: &mut impl FnMut() -> S,

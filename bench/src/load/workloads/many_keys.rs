@@ -1,8 +1,9 @@
-//! How fast are locks that nobody fights over?
+//! How fast are uncontended locks?
 //!
-//! Every lane takes a random key out of many and gives it back, over and over. The keys are split among the lanes, so no two ever
-//! want the same one and nobody is refused. An operation is an acquire or a release; latency is that of either, from
-//! when it was sent (in an open loop the acquire's counts from when it should have been).
+//! Every lane takes a random key out of many and gives it back, over and over. The keys are split
+//! among the lanes, so no two ever want the same one and none is refused. An operation is an
+//! acquire or a release; latency is that of either, from when it was sent (in an open loop the
+//! acquire's counts from when it should have been).
 //!
 //! Leaves out: contention, expiry, and the work of a client library.
 

@@ -73,7 +73,7 @@ fn with<S: Speaker>(
         Workload::ManyKeys => many_keys::run(measurement, speaker),
         Workload::Expiry => expiry::run(measurement, speaker),
         Workload::Renew => {
-            // In etcd's lock service nobody can look: whoever asks for a lock that is held waits for it.
+            // etcd's lock service has no look: an acquire of a held lock waits for it.
             let can_look = measurement.peer.name != PeerName::Etcd;
             renew::run(measurement, speaker, can_look)
         }

@@ -1,13 +1,13 @@
 //! What is measured.
 //!
-//! | file                                    | what                                                  |
-//! |-----------------------------------------|-------------------------------------------------------|
-//! | `workload.rs`                           | the workloads, ways to wait, one setting of a workload |
-//! | `settings.rs`                           | which settings each workload is measured at           |
-//! | `measure.rs`                            | brings workload and protocol together                 |
-//! | `hot_key`, `many_keys`, `expiry`, `renew` | one workload each; `hot_key` is `--handoff` too      |
-//! | `bound.rs`                              | what bounds a hot key                                 |
-//! | `fill.rs`                               | takes many locks; `fill_peer.rs`: of a running peer   |
+//! | file                     | what                                                   |
+//! |--------------------------|--------------------------------------------------------|
+//! | `workload.rs`            | the workloads, ways to wait, one setting of a workload |
+//! | `settings.rs`            | which settings each workload is measured at            |
+//! | `measure.rs`             | brings workload and protocol together                  |
+//! | `hot_key`, `expiry`, ... | one workload each; `hot_key` is `--handoff` too        |
+//! | `bound.rs`               | what bounds a hot key                                  |
+//! | `fill.rs`                | takes many locks; `fill_peer.rs`: of a running peer    |
 
 mod bound;
 mod expiry;

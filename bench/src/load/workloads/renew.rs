@@ -1,9 +1,10 @@
 //! What does it cost to hold many locks, and to keep them?
 //!
-//! A few sessions take all keys and hold them. Then nothing happens for a while, which shows what holding alone costs; then the
-//! leases are renewed over and over. An operation is one renewal: where the protocol renews a whole session in one request,
-//! that one; otherwise one per lock. `locks_renewed_per_s` compares the two. At the end a sample of the keys is asked
-//! for: every one must still be held. Memory is what the peer has grown by, per lock.
+//! A few sessions take all keys and hold them. Then nothing happens for a while, which shows what
+//! holding alone costs; then the leases are renewed over and over. An operation is one renewal:
+//! where the protocol renews a whole session in one request, that one; otherwise one per lock.
+//! `locks_renewed_per_s` compares the two. At the end a sample of the keys is asked for: every one
+//! must still be held. Memory is what the peer has grown by, per lock.
 //!
 //! Leaves out: leases that run out because a client is too slow to renew them.
 
@@ -82,7 +83,7 @@ impl<S: Speaker> Script<S> for Renew {
     }
 }
 
-/// Asks for keys that must be held, as somebody else.
+/// Asks for keys that must be held, as another owner.
 struct Look {
     keys: u64,
     random: Random,

@@ -12,17 +12,20 @@ const MANY_KEYS: u64 = 1_000_000;
 /// Keys of `--expiry` and `--renew`.
 const MOST_KEYS: u64 = 10_000_000;
 
-/// etcd takes some thousand locks a second; with so many times fewer of them it is done in the same time as the others.
+/// etcd takes some thousand locks a second; with so many times fewer of them it is done in the same
+/// time as the others.
 const ETCD_FEWER: u64 = 1_000;
 
-/// Who waits for locks that run out: all of them, or as many as a peer without a line can bear, since they keep asking.
+/// Waiters for locks that run out: all of them, or as many as a peer without a queue can bear,
+/// since they keep asking.
 const WAITERS: u32 = 1_000;
 const WAITERS_WHO_ASK: u32 = 100;
 
 /// Contenders of `--handoff`: a pair, and a crowd.
 const HANDOFF_CONTENDERS: [u32; 2] = [2, 50];
 
-/// What a holder of `--handoff` does, so that everybody else is in line again when it gives the lock back.
+/// What a holder of `--handoff` does, so that all others are in the queue again when it gives the
+/// lock back.
 const HANDOFF_WORK: Duration = Duration::from_millis(1);
 
 /// Everything that is to be measured about a peer for one workload.

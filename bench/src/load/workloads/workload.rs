@@ -30,7 +30,7 @@ impl Workload {
             Workload::HotKey => "the wait, from asking to the grant",
             Workload::ManyKeys => "that of an acquire or a release",
             Workload::Handoff => "from a release to the next holder's grant",
-            Workload::Expiry => "from a lease's end to the grant of whoever waits for it",
+            Workload::Expiry => "from a lease's end to the grant of its waiter",
             Workload::Renew => "that of a renewal",
         }
     }
@@ -59,7 +59,7 @@ impl Workload {
     }
 }
 
-/// What somebody does who wants a lock that is held.
+/// What a contender does while the lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waiting {
     /// Stands in line at the server.

@@ -1,7 +1,9 @@
-//! etcd's part in `expiry`: leases that end within a second of each other, each with a key, and how fast they are revoked.
+//! etcd's part in `expiry`: leases that end within a second of each other, each with a key, and how
+//! fast they are revoked.
 //!
-//! A lease of etcd is a session: some thousands are many. They are granted one by one through its gateway, each for as many
-//! whole seconds as are left until the moment at which all are to end. Nobody keeps them alive.
+//! A lease of etcd is a session: some thousands are many. They are granted one by one through its
+//! gateway, each for as many whole seconds as are left until the moment at which all are to end. No
+//! client keeps them alive.
 
 use super::memory::{Sample, Series};
 use crate::experiments::locks::etcd::Keys;
@@ -11,7 +13,7 @@ use tempfile::TempDir;
 
 const PREFIX: &str = "lease/";
 
-/// Those who ask for leases side by side.
+/// Clients that ask for leases side by side.
 const CLIENTS: u64 = 16;
 
 /// So many leases a second are asked for at least: what is planned for it, and some seconds more.

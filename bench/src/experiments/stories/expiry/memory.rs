@@ -1,13 +1,16 @@
-//! What becomes of the memory of leases that have ended: very many end within a few seconds, and the server is looked at meanwhile.
+//! What becomes of the memory of leases that have ended: very many end within a few seconds, and
+//! the server is looked at meanwhile.
 //!
-//! Nobody asks for the keys again, so only what a server does by itself can free them. Redis does so in two ways, **active** (a
-//! few times a second it looks for keys that have ended; `active-expire-effort` says how hard) and **lazy** (whoever
-//! asks for a key that has ended removes it); here also with the active one switched off. Its locks with a fence leave a
-//! counter behind for every key there ever was, which must not end. Fencepost expires by a wheel, and remembers a key
-//! for ten seconds more, to count its fence on; then the shard's floor remembers for all.
+//! No client asks for the keys again, so only what a server does by itself can free them. Redis
+//! does so in two ways, **active** (a few times a second it looks for keys that have ended;
+//! `active-expire-effort` says how hard) and **lazy** (a request for a key that has ended removes
+//! it); here also with the active one switched off. Its locks with a fence leave a counter behind
+//! for every key there ever was, which must not end. Fencepost expires by a wheel, and remembers a
+//! key for ten seconds more, to count its fence on; then the shard's floor remembers for all.
 //!
-//! Resident memory is what the system says of the process. An allocator may keep what the server has freed, for what comes next; so in
-//! the end as many locks are taken again, under other names: what was freed is used again, and the rest is added to.
+//! Resident memory is what the system says of the process. An allocator may keep what the server
+//! has freed, for what comes next; so in the end as many locks are taken again, under other names:
+//! what was freed is used again, and the rest is added to.
 
 use crate::experiments::locks::redis::Redis;
 use crate::experiments::locks::wire::Wire;
@@ -22,7 +25,8 @@ use tempfile::TempDir;
 const FILL_PER_S: u64 = 150_000;
 const FILL_BY_SCRIPT_PER_S: u64 = 75_000;
 
-/// How long the leases last that are taken in the end, when those before have ended: longer than anybody looks.
+/// How long the leases last that are taken in the end, when those before have ended: longer than
+/// the bench looks.
 const LAST_LEASES: Duration = Duration::from_secs(600);
 
 /// Between two looks.
@@ -31,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long one answer may take: everything may be looked at for it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Has Redis look at every key there is, as those would who come back for their locks.
+/// Has Redis look at every key there is, as clients do that come back for their locks.
 const TOUCH: &str = "local at='0' repeat local found=redis.call('SCAN',at,'COUNT',1000) at=found[1] until at=='0' return 1";
 
 /// How many leases, and when.
@@ -45,7 +49,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
-/// Who is looked at.
+/// A server that is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Fencepost,
@@ -103,7 +107,7 @@ impl Subject {
             Subject::Fencepost => Daemon::fencepost("fencepost", directory.path(), None),
             Subject::RedisActive | Subject::RedisFenced => redis(&[]),
             Subject::RedisHard => redis(&["--active-expire-effort", "10"]),
-            // Before version 7 everybody might do that, and the setting was not known.
+            // Before version 7 every client might do that, and the setting was not known.
             Subject::RedisLazy => {
                 redis(&["--enable-debug-command", "local"]).or_else(|_| redis(&[]))
             }
@@ -128,7 +132,8 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Leases that have ended and whose locks are not free yet, as far as the server has got by itself.
+    /// Leases that have ended and whose locks are not free yet, as far as the server has got by
+    /// itself.
     pub(super) fn unexpired(&self) -> u64 {
         self.held.saturating_sub(self.live)
     }
@@ -151,12 +156,12 @@ pub(super) struct Series {
     pub(super) samples: Vec<Sample>,
     /// When, after all that, as many locks were taken again, under other names.
     pub(super) refilled_bytes: Option<u64>,
-    /// After somebody has asked for every key, where that was done. The ones that were taken again live.
+    /// After every key was asked for, where that was done. The ones that were taken again live.
     pub(super) touched: Option<Sample>,
 }
 
 impl Series {
-    /// The last look at or before a moment. `None`: nobody has looked yet, or any more.
+    /// The last look at or before a moment. `None`: before the first look, or after the last.
     pub(super) fn at(&self, at_s: f64) -> Option<&Sample> {
         let last = self.samples.last()?;
         if at_s > last.at_s + 2.0 * LOOK.as_secs_f64() {
@@ -175,7 +180,8 @@ impl Series {
         bytes.max().unwrap_or(0)
     }
 
-    /// How long after the last end there was nothing left to do, by a count of what is left. `None`: it was not seen.
+    /// How long after the last end there was nothing left to do, by a count of what is left.
+    /// `None`: it was not seen.
     pub(super) fn done_after_s(&self, left: impl Fn(&Sample) -> u64) -> Option<f64> {
         let is_late = |sample: &&Sample| sample.at_s >= self.last_end_s && left(sample) == 0;
         let done = self.samples.iter().find(is_late)?;
@@ -282,7 +288,8 @@ impl Eye {
                 (held, stored, used_memory(&memory))
             }
         };
-        // Read after the question: what ends in between counts as ended, so nothing is called late that is not.
+        // Read after the question: what ends in between counts as ended, so nothing is called late
+        // that is not.
         let now = Instant::now();
         let since = |earlier: Instant| now.saturating_duration_since(earlier).as_secs_f64();
         let until = |later: Instant| later.saturating_duration_since(now).as_secs_f64();
@@ -341,8 +348,8 @@ mod tests {
         };
         assert_eq!(series.done_after_s(Sample::unreclaimed), Some(1.0));
         assert_eq!(series.at(2.0).map(Sample::unreclaimed), Some(2));
-        assert_eq!(series.at(-2.0), None, "nobody had looked");
-        assert_eq!(series.at(9.0), None, "nobody looked any more");
+        assert_eq!(series.at(-2.0), None, "before the first look");
+        assert_eq!(series.at(9.0), None, "after the last look");
         let endless = Series {
             samples: series.samples[..3].to_vec(),
             ..series

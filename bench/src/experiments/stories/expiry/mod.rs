@@ -1,7 +1,9 @@
-//! `expiry`: very many short leases end. How late is whoever waits for one, what do the others notice, and what becomes of the memory?
+//! `expiry`: very many short leases end. How late are the waiters, what do other clients notice,
+//! and what becomes of the memory?
 //!
-//! The first half is the workload `--expiry` of the bench, with holders who listen, waiters in line and a client that goes on working.
-//! The second half (`memory.rs`, `etcd_leases.rs`) leaves the leases alone and looks at the server.
+//! The first half is the workload `--expiry` of the bench, with holders that listen, waiters in the
+//! queue and a client that goes on working. The second half (`memory.rs`, `etcd_leases.rs`) leaves
+//! the leases alone and looks at the server.
 
 mod etcd_leases;
 mod memory;
@@ -16,7 +18,7 @@ use memory::{Plan, Sample, Series, Subject};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The latest that somebody who waits for a lease to end may be granted it, in the middle of the burst.
+/// The longest lag of a waiter, in the middle of the burst.
 const LAG_US: f64 = 1_000_000.0;
 
 /// A share of the keys that is next to nothing.
@@ -31,7 +33,8 @@ const TAIL: Duration = Duration::from_secs(4);
 const TAIL_FENCEPOST: Duration = Duration::from_secs(13);
 const TAIL_FULL: Duration = Duration::from_secs(30);
 
-/// Moments that the table of memory over time shows, as shares of the spread and then in seconds after the last end.
+/// Moments that the table of memory over time shows, as shares of the spread and then in seconds
+/// after the last end.
 const SHARES: [f64; 3] = [0.0, 0.5, 1.0];
 const LATER_S: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 10.0, 12.0];
 
@@ -49,7 +52,7 @@ struct Look {
 pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
     let mut report = Report::new(
         "expiry",
-        "very many short leases end: how late is whoever waits for one, what do the others notice, and what becomes of the memory?",
+        "very many short leases end: how late are the waiters, what do other clients notice, and what becomes of the memory?",
         &[
             "backend",
             "leases",
@@ -104,7 +107,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The first half: those who wait, and those who want something else.
+/// The first half: waiters, and a client on other keys.
 fn lag(
     context: &Context<'_>,
     keys: u64,
@@ -114,7 +117,8 @@ fn lag(
     let (keys, spread) = (keys.to_string(), format!("{}s", spread.as_secs()));
     let flags = ["--keys", &keys, "--spread", &spread, "--rounds", "1"];
     let plots = &context.options.plots;
-    // A lease of etcd is whole seconds and a session of its own: it is looked at in the second half.
+    // A lease of etcd is whole seconds and a session of its own: it is looked at in the second
+    // half.
     let mut backends = context.backends();
     backends.retain(|backend| *backend != Backend::Etcd);
     if backends.is_empty() {
@@ -142,7 +146,7 @@ fn lag(
         }
         report.claim(
             format!(
-                "{}: 99 of 100 who wait for a lease to end are granted the lock within a second of it",
+                "{}: 99 of 100 waiters are granted the lock within a second of the lease's end",
                 text(&row, "peer")
             ),
             number(&row, "p99_us") < LAG_US,
@@ -154,7 +158,7 @@ fn lag(
 /// What each server had in memory, and what it kept of leases that had ended.
 fn memory(stories: &[(Option<Subject>, Series)], report: &mut Report) {
     report.table(
-        "Memory, when nobody asks for the keys again (the leases end within 3 s, with `--full` 10 s; those of etcd within one)",
+        "Memory, when no client asks for the keys again (the leases end within 3 s, with `--full` 10 s; those of etcd within one)",
         &[
             "backend",
             "leases",
@@ -252,20 +256,20 @@ fn judge(subject: Option<Subject>, series: &Series) -> (String, bool) {
     let sentence = match subject {
         Some(Subject::Fencepost) => {
             format!(
-                "all locks are free {:.1} s after the last lease has ended, and their keys are forgotten without anybody asking for them",
+                "all locks are free {:.1} s after the last lease has ended, and their keys are forgotten without being asked for",
                 free_after_s.unwrap_or(f64::NAN)
             )
         }
         Some(Subject::RedisActive | Subject::RedisHard) => {
             let removed = 1.0 - last.unreclaimed() as f64 / series.keys as f64;
             format!(
-                "keys whose leases have ended are removed without anybody asking for them, {:.0} % of them {:.0} s after the last end",
+                "keys whose leases have ended are removed without being asked for, {:.0} % of them {:.0} s after the last end",
                 100.0 * removed,
                 last.at_s - series.last_end_s
             )
         }
         Some(Subject::RedisLazy) => {
-            "keys whose leases have ended stay in memory until somebody asks for them".to_owned()
+            "keys whose leases have ended stay in memory until a client asks for them".to_owned()
         }
         Some(Subject::RedisFenced) => {
             "the locks go, and a counter stays for every key there ever was".to_owned()
@@ -314,7 +318,7 @@ fn over_time(stories: &[(Option<Subject>, Series)], spread: Duration, report: &m
         }));
         report.plain_row(cells);
     }
-    report.note("A dash: everything was gone by then, or nobody looked any more.");
+    report.note("A dash: everything was gone by then, or the bench had stopped looking.");
 }
 
 fn draw(
@@ -339,7 +343,7 @@ fn draw(
     let plots = [
         Plot {
             file: "expiry-memory.svg",
-            title: "Leases end, and nobody asks for them: resident memory",
+            title: "Leases end, and no client asks for them: resident memory",
             x,
             y: "MB",
             lines: lines(|sample| sample.resident_bytes as f64 / 1e6),
