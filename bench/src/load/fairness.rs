@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_overtaken_twice_is_overtaken_once_by_each() {
+    fn a_waiter_overtaken_twice_is_overtaken_once_by_each() {
         let mut fairness = Fairness::new(3);
         let slow = fairness.arrived(0, 0);
         let others = [2 * MS, 3 * MS].map(|at| fairness.arrived(1, at));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_overtaken_in_the_warm_up_can_be_overtaken_again() {
+    fn a_waiter_overtaken_in_the_warm_up_can_be_overtaken_again() {
         let mut fairness = Fairness::new(2);
         fairness.arrived(0, 0);
         let others = [2 * MS, 3 * MS].map(|at| fairness.arrived(1, at));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_counts_for_nothing() {
+    fn a_waiter_that_gives_up_counts_for_nothing() {
         let mut fairness = Fairness::new(2);
         let first = fairness.arrived(0, 0);
         let second = fairness.arrived(0, 5 * MS);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_warm_up_is_forgotten_but_not_those_who_wait() {
+    fn the_warm_up_is_forgotten_but_not_the_waiters() {
         let mut fairness = Fairness::new(2);
         let early = fairness.arrived(0, 0);
         let late = fairness.arrived(0, 5 * MS);

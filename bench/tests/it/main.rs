@@ -123,7 +123,7 @@ fn the_hot_key_is_measured_and_checked() {
 }
 
 #[test]
-fn a_server_that_grants_everybody_fails_the_run() {
+fn a_server_that_grants_every_request_fails_the_run() {
     let echo = Embedded::start("echo");
     let directory = TempDir::new().unwrap();
     let arguments = format!("--hot-key --contenders 10 --server {}", echo.address);

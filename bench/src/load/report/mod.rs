@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_overtaken_is_told_of() {
+    fn an_overtaken_contender_is_told_of() {
         let mut row = row();
         assert_eq!(order(&row), None);
         row.median.insert("inversions", 36.0);
