@@ -1,15 +1,17 @@
 //! The log on disk: what makes fences survive a restart, a `kill -9` and a power cut.
 //!
-//! One thread owns the file. It takes all writes that are waiting, writes them as one frame, syncs, and only then applies
-//! them to the ledger and answers; so a fence counts, is seen and is acknowledged only once it is on the disk, and one sync
-//! serves all who wait. It is also the only one who changes the ledger, so the ledger follows from the order of the file.
+//! One thread owns the file. It takes all writes that are waiting, writes them as one frame, syncs,
+//! and only then applies them to the ledger and answers. So a fence counts, is seen and is
+//! acknowledged only once it is on the disk, and one sync serves every waiting write. No other
+//! thread changes the ledger, so the ledger follows from the order of the file.
 //!
-//! Every write brings its turn along and the thread keeps it until the write is applied. Whoever asked may go away in the
-//! meantime; the next in line for the key still finds this write's fence in the ledger.
+//! Every write brings its turn along, and the thread keeps it until the write is applied. The caller
+//! may go away in the meantime; the next in line for the key still finds this write's fence in the
+//! ledger.
 //!
-//! The first failure is the last: after it nobody knows what is on the disk, and nothing is accepted any more.
+//! The first failure is the last: what is on the disk is unknown after it, and nothing is accepted
+//! any more.
 
-mod disk;
 mod file;
 mod frame;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use crate::ledger::{Bounds, Ledger, Seed, Value};
 use crate::limits::{BATCH_BYTES, JOURNAL_QUEUE_MAX};
 use crate::refusal::JournalError;
 use crate::turns::Turn;
-use disk::Dir;
+use disk::DirDisk;
 use file::LogFile;
 use frame::Frame;
 use parking_lot::Mutex;
@@ -61,14 +63,15 @@ impl<V: Value> Journal<V> {
         bounds: Bounds,
         compact_bytes_min: u64,
     ) -> Result<(Self, SharedLedger<V>), JournalError> {
-        let path = || dir.to_owned();
-        let disk = Dir::open(dir).map_err(|source| JournalError::Io {
-            action: "open",
-            path: path(),
-            source,
-        })?;
-        let disk = disk.ok_or_else(|| JournalError::InUse { path: path() })?;
-        let (file, ledger) = LogFile::open(disk, bounds)?;
+        let failed = |action| {
+            move |source| JournalError::Io {
+                action,
+                path: dir.to_owned(),
+                source,
+            }
+        };
+        let disk = DirDisk::open_or_create(dir).map_err(failed("open"))?;
+        let (file, ledger) = LogFile::open(Box::new(disk), bounds)?;
         let ledger = Arc::new(Mutex::new(ledger));
         let (sender, receiver) = mpsc::channel(JOURNAL_QUEUE_MAX);
         let writer = Writer {
@@ -80,11 +83,7 @@ impl<V: Value> Journal<V> {
         let spawned = thread::Builder::new()
             .name("fences".to_owned())
             .spawn(move || writer.run(receiver));
-        let thread = spawned.map_err(|source| JournalError::Io {
-            action: "start the writer of",
-            path: path(),
-            source,
-        })?;
+        let thread = spawned.map_err(failed("start the writer of"))?;
         let journal = Journal {
             sender: Some(sender),
             thread: Some(thread),
@@ -114,17 +113,18 @@ impl<V> Drop for Journal<V> {
     fn drop(&mut self) {
         drop(self.sender.take());
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by then, and everybody who waited has been told.
+            // A panic has been reported by then, and every waiting write was answered.
             let _ = thread.join();
         }
     }
 }
 
-/// A place in the queue, so that a write that was admitted is on its way without another wait in between.
+/// A place in the queue: a write that has one is sent without another wait.
 pub(crate) struct Slot<'a, V>(mpsc::Permit<'a, Append<V>>);
 
 impl<V: Value> Slot<'_, V> {
-    /// Puts a write on the disk. It is on its way as soon as this is called; dropping the answer does not call it back.
+    /// Puts a write on the disk. It is on its way as soon as this is called; dropping the answer does
+    /// not call it back.
     pub(crate) fn append(
         self,
         turn: Turn,
@@ -159,7 +159,7 @@ fn gone() -> Arc<JournalError> {
 }
 
 struct Writer<V> {
-    file: LogFile<Dir>,
+    file: LogFile,
     ledger: SharedLedger<V>,
     compact_bytes_min: u64,
     broken: Option<Arc<JournalError>>,
@@ -206,7 +206,7 @@ impl<V: Value> Writer<V> {
                 }
                 Some(error) => Err(Arc::clone(error)),
             };
-            // Nobody may be there to hear it; then the turn ends here.
+            // If the caller is gone, the turn ends here.
             let _ = answer.send(answered);
         }
         if self.broken.is_none() && self.file.wants_rewriting(self.compact_bytes_min) {

@@ -4,6 +4,7 @@ use super::frame::{Flaw, Position};
 use super::payload::RecordError;
 use super::room;
 use super::state::BrokenRule;
+use disk::Disk;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,21 @@ impl IoFailure {
     /// Whether the file system is full, or the user's share of it.
     pub fn is_for_want_of_room(&self) -> bool {
         room::is_full(&self.source)
+    }
+}
+
+/// Adds to a failure what was tried, and with what.
+pub(crate) trait Blame<T> {
+    fn blame(self, action: &'static str, disk: &dyn Disk, name: &str) -> Result<T, IoFailure>;
+}
+
+impl<T> Blame<T> for io::Result<T> {
+    fn blame(self, action: &'static str, disk: &dyn Disk, name: &str) -> Result<T, IoFailure> {
+        self.map_err(|error| IoFailure {
+            action,
+            path: disk.dir().join(name),
+            source: Arc::new(error),
+        })
     }
 }
 

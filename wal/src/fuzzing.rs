@@ -1,9 +1,6 @@
 //! Logs made of any bytes, for `fuzz-tests`: what must hold of them, and how bytes become files that get past the checksums.
 
-mod memory;
-
 use super::error::WalError;
-use super::file::Disk;
 use super::frame::{self, Position};
 use super::highest::Highest;
 use super::key::KEY_FILE;
@@ -13,7 +10,8 @@ use super::repair::{Repair, RepairError, repair_on};
 use super::replay::Tally;
 use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
 use super::{open_on, tools};
-use memory::MemoryDisk;
+use disk::Disk;
+use disk::forgetful::ForgetfulDisk;
 use std::sync::Arc;
 
 /// The wall clock of all these servers.
@@ -24,7 +22,7 @@ const PAYLOAD_BYTES_MAX: usize = frame::RECORD_BYTES_MAX - frame::HEADER_BYTES;
 
 /// Reads a data directory with these files as a server, a tool and a repair would.
 pub fn read_log(files: Vec<(String, Vec<u8>)>) {
-    check(&|| MemoryDisk::with(files.clone()));
+    check(&|| Arc::new(ForgetfulDisk::with_files(&files)));
 }
 
 /// A server, `verify`, `dump` and `repair` agree on what is in the directory, and what one of them has opened or repaired the

@@ -4,11 +4,11 @@
 //! resources. Its fences must not fall below those. So it reads the log, and leaves the directory exactly as it is: it
 //! does not lock it, since a server that needs the directory must not find it in use, and it writes nothing.
 
-use super::error::{IoFailure, WalError};
-use super::file::{Blame, DirDisk, Disk};
+use super::error::{Blame, IoFailure, WalError};
 use super::record::Record;
 use super::replay::{self, Place, Visitor};
 use super::state::BrokenRule;
+use disk::{DirDisk, Disk};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

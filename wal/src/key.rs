@@ -13,8 +13,8 @@
 //!
 //! Earlier servers wrote the 32 bytes alone. Such a key is believed once, and written again with its checksum.
 
-use super::error::{IoFailure, ReplayError};
-use super::file::{Blame, Disk};
+use super::error::{Blame, IoFailure, ReplayError};
+use disk::Disk;
 use std::io;
 
 /// In the data directory.

@@ -14,7 +14,6 @@
 //! | file           | what                                                                                          |
 //! |----------------|-----------------------------------------------------------------------------------------------|
 //! | `record.rs`    | what the log says; `payload.rs`: as bytes; `frame.rs`: how bytes prove that they are a record |
-//! | `file.rs`      | what is asked of a disk, and the real one                                                     |
 //! | `segment.rs`   | the files: names, first pages, segments, spares                                               |
 //! | `key.rs`       | the key that sessions are signed with, and the mark of a directory that was used               |
 //! | `log.rs`       | the log without threads: read, start, commit, go on in the next                               |
@@ -38,8 +37,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod file;
 mod frame;
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod highest;
@@ -63,8 +62,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use disk::{DirDisk, Disk, DiskFile};
 pub use error::{IoFailure, Proof, ReplayError, WalError};
-pub use file::{DirDisk, Disk, DiskFile};
 pub use frame::{Flaw, Position, RECORD_BYTES_MAX};
 pub use highest::Highest;
 pub use key::KEY_BYTES;
@@ -84,10 +83,10 @@ pub use tools::{Entry, FileReport, Report, Utc, dump, verify};
 pub use writer::Listener;
 
 #[cfg(any(test, feature = "testing"))]
-pub use file::forgetful;
+pub use disk::forgetful;
 pub use repair::repair_on;
 
-use file::Blame;
+use error::Blame;
 use log::Found;
 use parking_lot::Mutex;
 use queue::Queue;

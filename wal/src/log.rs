@@ -13,8 +13,7 @@
 //! ends in a clean stop. What the log says of leases does not change by that: replay keeps what it
 //! knew until the server's first horizon says that it serves.
 
-use super::error::{IoFailure, WalError};
-use super::file::{Blame, Disk};
+use super::error::{Blame, IoFailure, WalError};
 use super::frame::{self, END, Position};
 use super::key::SessionKey;
 use super::metrics::Metrics;
@@ -23,6 +22,7 @@ use super::recovered::Recovered;
 use super::replay::{self, Layout, Link};
 use super::segment::{Closed, Name, PAGE_BYTES, SEGMENT_BYTES, Segment, Shelf};
 use super::state::State;
+use disk::Disk;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -1,13 +1,13 @@
 //! What a server finds when it opens its log.
 
 use super::error::ReplayError;
-use super::file::Disk;
 use super::frame::Position;
 use super::key::{KEY_BYTES, SessionKey};
 use super::leases::Leases;
 use super::record::Scope;
 use super::replay::{Layout, Torn};
 use super::state::{RecoveredSession, State};
+use disk::Disk;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

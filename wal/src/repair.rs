@@ -22,8 +22,7 @@
 //! and repair can be run again. Then the old files are renamed, not removed. The key comes last: a crash before leaves a sound
 //! log without its key, and repair can be run again.
 
-use super::error::{IoFailure, ReplayError, WalError};
-use super::file::{Blame, Disk};
+use super::error::{Blame, IoFailure, ReplayError, WalError};
 use super::frame::{self, Frame, Position};
 use super::key::{KEY_FILE, SessionKey};
 use super::log;
@@ -35,6 +34,7 @@ use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES, Shelf, Sort};
 use super::snapshot::SnapshotFile;
 use super::state::State;
 use super::tools;
+use disk::Disk;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;

@@ -12,13 +12,13 @@
 //! Damage within the very last write cannot be told from a crash during it, unless the log was idle afterwards for a
 //! moment: then a [`Record::Synced`] stands behind it and is the proof.
 
-use super::error::{Proof, ReplayError};
-use super::file::{Blame, Disk, DiskFile};
+use super::error::{Blame, Proof, ReplayError};
 use super::frame::{self, Flaw, Frame, Position};
 use super::key::KEY_FILE;
 use super::record::{Record, SNAPSHOT_END_BYTES};
 use super::segment::{BEGIN_AT, Header, Name, PAGE_BYTES, SEQUENCE_AT, Sort};
 use super::state::{BrokenRule, State};
+use disk::{Disk, DiskFile};
 use std::fmt;
 use std::path::PathBuf;
 

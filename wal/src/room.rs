@@ -7,11 +7,11 @@
 //! Later it goes on for as long as the segment in use has room, whatever else cannot be made; `Wal`
 //! counts that and says so.
 
-use super::error::{IoFailure, WalError};
-use super::file::{Blame, Disk};
+use super::error::{Blame, IoFailure, WalError};
 use super::log::Options;
 use super::replay::Layout;
 use super::segment::SEGMENT_BYTES;
+use disk::Disk;
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::fs::MetadataExt;

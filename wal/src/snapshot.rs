@@ -22,12 +22,12 @@
 //! ends before that has lost something. An effect whose record was not even appended may show too. Nobody had been told of
 //! it, so it may as well have happened as not.
 
-use super::error::IoFailure;
-use super::file::{Blame, Disk, DiskFile};
+use super::error::{Blame, IoFailure};
 use super::frame::{self, Position};
 use super::record::{Record, Scope};
 use super::replay::Tally;
 use super::segment::{Header, Name, Sort, UNFINISHED};
+use disk::{Disk, DiskFile};
 use std::sync::Arc;
 
 /// Bytes that are written at once.

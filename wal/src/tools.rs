@@ -1,7 +1,6 @@
 //! What operators look at: whether a log is sound, and what it says. Nothing here changes anything.
 
-use super::error::{IoFailure, ReplayError, WalError};
-use super::file::{Blame, DirDisk, Disk};
+use super::error::{Blame, IoFailure, ReplayError, WalError};
 use super::frame::Position;
 use super::log;
 use super::record::Record;
@@ -10,6 +9,7 @@ use super::repair;
 use super::replay::{self, Place, Torn, Visitor};
 use super::segment::Name;
 use super::state::{BrokenRule, State};
+use disk::{DirDisk, Disk};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;

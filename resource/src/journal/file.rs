@@ -1,21 +1,21 @@
 //! The file of the log: opening and reading it, appending to it, rewriting it.
 //!
-//! There is one file, `fences.log`. It is rewritten into `fences.new`, which takes its name once it is whole and synced; so
-//! there is a whole log under the first name at every moment, and what lies under the second is of no worth to anybody who
-//! finds it.
+//! There is one file, `fences.log`. It is rewritten into `fences.new`, which takes its name once it
+//! is whole and synced. So there is a whole log under the first name at every moment, and what lies
+//! under the second is never read.
 //!
 //! # What a crash leaves, and what is done about it
 //!
-//! Every frame is synced before the next is written, so a crash damages the last one only, and that one was not acknowledged:
-//! it is cut off. Damage with a whole frame behind it, or more of it than a frame can be long, is damage to what was
-//! acknowledged. Nothing opens then. A last frame that was acknowledged and later rots looks like one that was torn; that
-//! cannot be told apart.
+//! Every frame is synced before the next is written, so a crash damages the last one only. That one
+//! was not acknowledged: it is cut off. Damage with a whole frame behind it, or more of it than a
+//! frame can be long, is damage to what was acknowledged; then the log does not open. A last frame
+//! that was acknowledged and later rots looks like a torn one; the two cannot be told apart.
 
-use super::disk::{Disk, DiskFile};
 use super::frame::{self, FRAME_HEAD_BYTES, Frame, HEADER_BYTES, Header};
 use crate::ledger::{Bounds, Ledger, Seed, Value};
 use crate::limits::{BATCH_BYTES, FRAME_BODY_BYTES_MAX};
 use crate::refusal::JournalError;
+use disk::{Disk, DiskFile};
 use parking_lot::Mutex;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -24,13 +24,15 @@ const NAME: &str = "fences.log";
 const NEW_NAME: &str = "fences.new";
 
 /// A log that was read and can be appended to.
-pub(super) struct LogFile<D: Disk> {
-    disk: D,
-    file: D::File,
+pub(super) struct LogFile {
+    disk: Box<dyn Disk>,
+    file: Box<dyn DiskFile>,
     header: Header,
     end: End,
     /// How long the log was when it was last rewritten, or opened.
     bytes_when_new: u64,
+    /// The directory is ours for as long as this lives.
+    _lock: Box<dyn Send + Sync>,
 }
 
 /// Where a log ends.
@@ -40,24 +42,31 @@ struct End {
     sequence: u64,
 }
 
-impl<D: Disk> LogFile<D> {
-    /// Opens the log on `disk`, or begins one, and reads it.
+impl LogFile {
+    /// Locks the directory, opens the log in it, or begins one, and reads it.
     pub(super) fn open<V: Value>(
-        disk: D,
+        disk: Box<dyn Disk>,
         bounds: Bounds,
     ) -> Result<(Self, Ledger<V>), JournalError> {
-        let path = disk.path(NAME);
-        let file = match disk.open(NAME).map_err(blame("open", &path))? {
-            Some(file) => file,
-            None => create(&disk, V::KIND).map_err(blame("make", &path))?,
+        let lock = disk.lock().map_err(blame("open", disk.dir()))?;
+        let lock = lock.ok_or_else(|| JournalError::InUse {
+            path: disk.dir().to_owned(),
+        })?;
+        let path = disk.dir().join(NAME);
+        let file = match disk.open_write(NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create(&*disk, V::KIND).map_err(blame("make", &path))?
+            }
+            opened => opened.map_err(blame("open", &path))?,
         };
-        let (header, ledger, end) = read(&file, bounds, path)?;
+        let (header, ledger, end) = read(&*file, bounds, path)?;
         let log = LogFile {
             disk,
             file,
             header,
             end,
             bytes_when_new: end.bytes,
+            _lock: lock,
         };
         Ok((log, ledger))
     }
@@ -65,11 +74,11 @@ impl<D: Disk> LogFile<D> {
     /// Appends one frame and waits until it is on the disk.
     pub(super) fn commit(&mut self, frame: &mut Frame) -> Result<(), JournalError> {
         let bytes = frame.seal(&self.header.seed, self.end.sequence + 1);
-        let path = self.disk.path(NAME);
+        let path = self.disk.dir().join(NAME);
         self.file
             .write_at(bytes, self.end.bytes)
             .map_err(blame("write", &path))?;
-        self.file.sync().map_err(blame("sync", &path))?;
+        self.file.sync_data().map_err(blame("sync", &path))?;
         self.end.sequence += 1;
         self.end.bytes += bytes.len() as u64;
         frame.clear();
@@ -83,46 +92,46 @@ impl<D: Disk> LogFile<D> {
 
     /// Writes a new log that says what `ledger` knows, and goes on in that one.
     ///
-    /// If it fails before the new log has taken the old one's name, nothing has changed and the old one is used further,
-    /// until it has doubled again.
+    /// If it fails before the new log has taken the old one's name, nothing has changed, and the old
+    /// one is used until it has doubled again.
     pub(super) fn rewrite<V: Value>(
         &mut self,
         ledger: &Mutex<Ledger<V>>,
     ) -> Result<(), JournalError> {
-        let Ok((file, end)) = write_new(&self.disk, self.header, ledger) else {
+        let Ok((file, end)) = write_new(&*self.disk, self.header, ledger) else {
             self.bytes_when_new = self.end.bytes;
             // It would only be in the way; the next attempt replaces it if this fails.
             let _ = self.disk.remove(NEW_NAME);
             return Ok(());
         };
-        let path = self.disk.path(NAME);
+        let path = self.disk.dir().join(NAME);
         self.disk
             .rename(NEW_NAME, NAME)
             .map_err(blame("replace", &path))?;
-        self.disk.sync_names().map_err(blame("replace", &path))?;
+        self.disk.sync_dir().map_err(blame("replace", &path))?;
         (self.file, self.end, self.bytes_when_new) = (file, end, end.bytes);
         Ok(())
     }
 }
 
-/// Begins a log. Whoever finds it under its name finds it whole.
-fn create<D: Disk>(disk: &D, kind: u8) -> io::Result<D::File> {
-    let file = disk.create(NEW_NAME)?;
+/// Begins a log. It is whole when it gets its name.
+fn create(disk: &dyn Disk, kind: u8) -> io::Result<Box<dyn DiskFile>> {
+    let file = disk.create(NEW_NAME, 0)?;
     let seed = random_seed();
     file.write_at(&Header { kind, seed }.to_bytes(), 0)?;
-    file.sync()?;
+    file.sync_data()?;
     disk.rename(NEW_NAME, NAME)?;
-    disk.sync_names()?;
+    disk.sync_dir()?;
     Ok(file)
 }
 
 /// Writes a whole log under the name that does not count yet.
-fn write_new<D: Disk, V: Value>(
-    disk: &D,
+fn write_new<V: Value>(
+    disk: &dyn Disk,
     header: Header,
     ledger: &Mutex<Ledger<V>>,
-) -> io::Result<(D::File, End)> {
-    let file = disk.create(NEW_NAME)?;
+) -> io::Result<(Box<dyn DiskFile>, End)> {
+    let file = disk.create(NEW_NAME, 0)?;
     file.write_at(&header.to_bytes(), 0)?;
     let mut end = End {
         bytes: HEADER_BYTES as u64,
@@ -140,10 +149,11 @@ fn write_new<D: Disk, V: Value>(
         io::Result::Ok(())
     };
     {
-        // Held while memory is copied to the kernel, not while the disk works. Nobody else changes the ledger meanwhile:
-        // that is done on this thread only.
+        // Held while memory is copied to the kernel, not while the disk works. Only this thread
+        // changes the ledger.
         let ledger = ledger.lock();
-        // Keys first: a key that is new to the ledger begins on its floor, and these are remembered more exactly than that.
+        // Keys first: a key that is new to the ledger begins on its floor, and these are remembered
+        // more exactly than that.
         for (key, fence, value) in ledger.entries() {
             frame.push_write(key, fence, value.as_bytes());
             flush(&mut frame, BATCH_BYTES)?;
@@ -154,13 +164,13 @@ fn write_new<D: Disk, V: Value>(
         }
     }
     flush(&mut frame, 1)?;
-    file.sync()?;
+    file.sync_data()?;
     Ok((file, end))
 }
 
 /// Reads everything, and cuts off a torn end.
-fn read<F: DiskFile, V: Value>(
-    file: &F,
+fn read<V: Value>(
+    file: &dyn DiskFile,
     bounds: Bounds,
     path: PathBuf,
 ) -> Result<(Header, Ledger<V>, End), JournalError> {
@@ -170,7 +180,11 @@ fn read<F: DiskFile, V: Value>(
         what,
     };
     let file_bytes = file.bytes().map_err(blame("read", &path))?;
-    let mut reader = BufReader::new(FileReader { file, offset: 0 });
+    let mut reader = BufReader::new(FileReader {
+        file,
+        offset: 0,
+        file_bytes,
+    });
     let mut header = [0; HEADER_BYTES];
     if file_bytes < header.len() as u64 {
         return Err(damaged(0, "it is shorter than its header"));
@@ -192,7 +206,7 @@ fn read<F: DiskFile, V: Value>(
     while end.bytes < file_bytes {
         window.clear();
         read_up_to(&mut reader, &mut window, FRAME_HEAD_BYTES).map_err(blame("read", &path))?;
-        // As much as the frame can take; what its length field says is not to be trusted yet.
+        // As much as the frame can take: its length field is not to be trusted yet.
         let claimed = frame_bytes_claimed(&window);
         read_up_to(&mut reader, &mut window, claimed).map_err(blame("read", &path))?;
         let Some((sequence, body)) = frame::split(&window, &header.seed) else {
@@ -219,9 +233,9 @@ fn read<F: DiskFile, V: Value>(
         end.bytes += (FRAME_HEAD_BYTES + body.len()) as u64;
     }
     if end.bytes < file_bytes {
-        // What is appended next may be shorter; nothing of this one shall be left behind it.
+        // The next frame may be shorter. Nothing of this one may be left behind it.
         file.shorten(end.bytes).map_err(blame("shorten", &path))?;
-        file.sync().map_err(blame("sync", &path))?;
+        file.sync_data().map_err(blame("sync", &path))?;
     }
     Ok((header, ledger, end))
 }
@@ -242,14 +256,19 @@ fn read_up_to(reader: &mut impl Read, window: &mut Vec<u8>, count: usize) -> io:
     Ok(())
 }
 
-struct FileReader<'a, F> {
-    file: &'a F,
+struct FileReader<'a> {
+    file: &'a dyn DiskFile,
     offset: u64,
+    file_bytes: u64,
 }
 
-impl<F: DiskFile> Read for FileReader<'_, F> {
+impl Read for FileReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.offset)?;
+        let left = self.file_bytes - self.offset;
+        let count = buffer
+            .len()
+            .min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.file.read_at(&mut buffer[..count], self.offset)?;
         self.offset += count as u64;
         Ok(count)
     }

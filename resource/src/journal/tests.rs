@@ -2,12 +2,12 @@
 
 mod forgetful;
 
-use super::disk::{Dir, Disk};
 use super::file::LogFile;
 use super::frame::{self, Frame, HEADER_BYTES, Header};
 use crate::ledger::{Bounds, Ledger, Value, WhenFull};
 use crate::refusal::JournalError;
 use bytes::Bytes;
+use disk::DirDisk;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use protocol::Fence;
@@ -38,14 +38,17 @@ fn bounds(keys_max: usize) -> Bounds {
     }
 }
 
-fn open(dir: &Path) -> Result<(LogFile<Dir>, Ledger<Bytes>), JournalError> {
-    LogFile::open(
-        Dir::open(dir).unwrap().expect("nobody else has it"),
-        bounds(2),
-    )
+fn open(dir: &Path) -> Result<(LogFile, Ledger<Bytes>), JournalError> {
+    open_as(dir)
 }
 
-/// One batch after another, each with a few writes; three keys where there is room for two, so that floors rise too.
+fn open_as<V: Value>(dir: &Path) -> Result<(LogFile, Ledger<V>), JournalError> {
+    let disk = DirDisk::open_or_create(dir).unwrap();
+    LogFile::open(Box::new(disk), bounds(2))
+}
+
+/// One batch after another, each with a few writes. Three keys where there is room for two, so that
+/// floors rise too.
 fn batches() -> Vec<Vec<Write<'static>>> {
     vec![
         vec![(b"a", 1, b"first")],
@@ -59,7 +62,7 @@ fn batches() -> Vec<Vec<Write<'static>>> {
     ]
 }
 
-fn commit(log: &mut LogFile<impl Disk>, ledger: &mut Ledger<Bytes>, batch: &[Write<'_>]) {
+fn commit(log: &mut LogFile, ledger: &mut Ledger<Bytes>, batch: &[Write<'_>]) {
     let mut frame = Frame::new();
     for (key, fence, value) in batch {
         frame.push_write(key, Fence::new(*fence).unwrap(), value);
@@ -233,10 +236,10 @@ fn what_cannot_be_rewritten_is_used_further() {
 fn a_directory_has_one_user_and_one_kind() {
     let dir = TempDir::new().unwrap();
     let (log, _) = open(dir.path()).unwrap();
-    assert!(Dir::open(dir.path()).unwrap().is_none());
+    let second = open(dir.path());
+    assert!(matches!(second.err(), Some(JournalError::InUse { .. })));
     drop(log);
-    let disk = Dir::open(dir.path()).unwrap().unwrap();
-    let other = LogFile::open::<()>(disk, bounds(2));
+    let other = open_as::<()>(dir.path());
     assert!(matches!(other.err(), Some(JournalError::OtherKind { .. })));
 }
 

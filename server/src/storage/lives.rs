@@ -173,7 +173,7 @@ impl Story {
         match end {
             End::Stopped => server.shutdown(),
             End::PowerCut => {
-                let keep = Keep::ALL[self.dice.below(4) as usize];
+                let keep = Keep::ALL[self.dice.below(Keep::ALL.len() as u64) as usize];
                 let after = self.disk.cut_power(keep, &mut self.dice);
                 self.disk = after;
             }

@@ -1,9 +1,9 @@
 //! What is found is what a server would find, and nothing is touched.
 
-use super::super::file::forgetful::{Dice, ForgetfulDisk};
 use super::super::log::Log;
 use super::super::tests::life::{Trail, live, options};
 use super::*;
+use disk::forgetful::{Dice, ForgetfulDisk};
 
 #[test]
 fn the_highest_ceiling_is_that_which_a_server_finds() {

@@ -1,11 +1,11 @@
 //! The key is made once, outlasts every crash of the first start, and its loss is noticed.
 
 use super::super::error::WalError;
-use super::super::file::forgetful::{Dice, ForgetfulDisk, Keep};
 use super::super::log::Log;
 use super::super::record::Record;
 use super::super::recovered::Recovered;
 use super::super::tests::life::options;
+use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 
 use super::*;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! The log without threads: long writes, full segments, locks. Crashes are in `tests/crash.rs`.
 
-use super::super::file::DirDisk;
-use super::super::file::forgetful::ForgetfulDisk;
 use super::super::record::{KEY_BYTES_MAX, Lease, NOTE_BYTES_MAX};
 use super::super::segment::SEGMENT_BYTES_MIN;
 use super::*;
+use disk::DirDisk;
+use disk::forgetful::ForgetfulDisk;
 
 fn options() -> Options {
     Options {

@@ -1,10 +1,10 @@
 //! Repair: only when it is needed and wanted, always above every fence, and whole at every moment.
 
-use super::super::file::forgetful::{Dice, ForgetfulDisk, Keep};
 use super::super::log::Log;
 use super::super::recovered::Recovered;
 use super::super::tests::life::{Trail, live, options};
 use super::*;
+use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 
 const WISH: Repair = Repair {
     accept_loss: true,

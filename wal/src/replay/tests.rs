@@ -1,7 +1,6 @@
 //! Damage: every byte flipped, every cut, every file gone. Whatever is found is what was synced, or there is an error.
 
 use super::super::error::WalError;
-use super::super::file::forgetful::{Dice, ForgetfulDisk};
 use super::super::log::Log;
 use super::super::record::Scope;
 use super::super::recovered::Recovered;
@@ -9,6 +8,7 @@ use super::super::snapshot::SnapshotFile;
 use super::super::tests::life::{Life, Trail, live, options};
 use super::super::tests::model::View;
 use super::*;
+use disk::forgetful::{Dice, ForgetfulDisk};
 use std::sync::Arc;
 
 /// A log of a snapshot and several segments, and what it says.

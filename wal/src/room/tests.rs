@@ -1,11 +1,11 @@
 //! A disk that becomes full: what cannot be made, what goes on all the same, and what is said.
 
-use super::super::file::forgetful::ForgetfulDisk;
-use super::super::file::{Disk, DiskFile};
 use super::super::record::{Record, Scope};
 use super::super::segment::{Name, SEGMENT_BYTES_MIN, UNFINISHED};
 use super::super::{Options, Wal, WalError, open_on};
 use super::*;
+use disk::forgetful::ForgetfulDisk;
+use disk::{Disk, DiskFile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,7 +1,7 @@
 //! Names, first pages and spares.
 
-use super::super::file::forgetful::ForgetfulDisk;
 use super::*;
+use disk::forgetful::ForgetfulDisk;
 
 #[test]
 fn names_are_read_back_and_nothing_else_is() {

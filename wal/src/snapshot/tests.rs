@@ -1,10 +1,10 @@
 //! Snapshots of a running log: when they are wanted, what they make room of, and that half of one is none.
 
-use super::super::file::forgetful::{FailKind, ForgetfulDisk};
 use super::super::record::{Lease, Record, Scope};
 use super::super::segment::SEGMENT_BYTES_MIN;
 use super::super::{Options, Wal, WalError, open_on};
 use super::*;
+use disk::forgetful::{FailKind, ForgetfulDisk};
 
 fn options() -> Options {
     Options {

@@ -1,13 +1,13 @@
 //! The rules of replay, against the miniature server: in order, with snapshots taken at no moment in particular, and with
 //! the records of several threads in another order than what happened.
 
-use super::super::file::forgetful::{Dice, ForgetfulDisk};
 use super::super::key::SessionKey;
 use super::super::record::Lease;
 use super::super::recovered::Recovered;
 use super::super::replay::Layout;
 use super::super::tests::model::{View, World};
 use super::*;
+use disk::forgetful::{Dice, ForgetfulDisk};
 use proptest::prelude::*;
 use std::time::Instant;
 

@@ -1,8 +1,6 @@
 //! Stopping at every operation in turn, forgetting what was not synced, and starting again.
 
 use super::super::error::WalError;
-use super::super::file::Disk;
-use super::super::file::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use super::super::frame;
 use super::super::log::{Found, Log, Options};
 use super::super::record::{Record, Scope};
@@ -10,6 +8,8 @@ use super::super::recovered::Recovered;
 use super::super::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
 use super::life::{Life, Trail, live, options};
 use super::model::View;
+use disk::Disk;
+use disk::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use std::sync::Arc;
 
 const TURNS: usize = 60;
@@ -24,7 +24,7 @@ fn operations(seed: u64) -> u64 {
 
 /// What is there after a stop: the process was killed, or the power failed.
 fn after(disk: &ForgetfulDisk, dice: &mut Dice) -> ForgetfulDisk {
-    match dice.below(5) {
+    match dice.below(1 + Keep::ALL.len() as u64) {
         0 => disk.kill(),
         keep => disk.cut_power(Keep::ALL[keep as usize - 1], dice),
     }

@@ -1,10 +1,10 @@
 //! A server that writes down fences only: stopped at every operation in turn, those of its clean stop included; and a real
 //! directory, cut at every byte.
 
-use super::super::file::forgetful::{Dice, ForgetfulDisk, Keep};
 use super::super::record::{Lease, Record, Scope};
 use super::super::segment::SEGMENT_BYTES_MIN;
 use super::super::{Options, Recovered, WalError, open, open_on};
+use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 use std::fs;
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn live(disk: &ForgetfulDisk, known: &mut Known) -> Result<(), WalError> {
 
 #[test]
 fn a_server_that_writes_down_fences_only_is_stopped_at_every_operation() {
-    for variant in 0..5_u64 {
+    for variant in 0..=Keep::ALL.len() as u64 {
         let mut stop = 0;
         loop {
             let dice = &mut Dice(stop * 10 + variant);

@@ -2,7 +2,6 @@
 //! writes it down, and at every point it is known what must be found again.
 
 use super::super::error::WalError;
-use super::super::file::forgetful::{Dice, ForgetfulDisk};
 use super::super::frame::Position;
 use super::super::log::{Log, Options};
 use super::super::record::{Record, Scope};
@@ -10,6 +9,7 @@ use super::super::recovered::Recovered;
 use super::super::segment::SEGMENT_BYTES_MIN;
 use super::super::snapshot::{self, SnapshotFile};
 use super::model::{View, World};
+use disk::forgetful::{Dice, ForgetfulDisk};
 use std::sync::Arc;
 
 /// Segments so small that a handful of records fill one.

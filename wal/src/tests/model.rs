@@ -1,9 +1,9 @@
 //! A lock server in miniature: plain maps, one thread. It makes up histories that could have happened, and says at every
 //! point what is true. Replay is checked against it.
 
-use super::super::file::forgetful::Dice;
 use super::super::record::{Lease, Record};
 use super::super::recovered::Recovered;
+use disk::forgetful::Dice;
 use std::collections::BTreeMap;
 
 const KEYS: [&[u8]; 5] = [b"a", b"orders/42", b"orders/43", b"\x00\xff", b"z"];

@@ -1,9 +1,9 @@
 //! What operators see.
 
-use super::super::file::forgetful::{Dice, ForgetfulDisk};
 use super::super::tests::life::{Trail, live};
 use super::super::{Lease, Options, Scope, open as open_log};
 use super::*;
+use disk::forgetful::{Dice, ForgetfulDisk};
 
 /// Everything that a dump shows, as people see it.
 fn text_of(disk: &dyn Disk) -> (String, Option<ReplayError>) {

@@ -1,10 +1,10 @@
 //! The log with its thread: tickets, failures, and several threads that append.
 
-use super::super::file::forgetful::{FailKind, ForgetfulDisk};
 use super::super::record::{Lease, Record, Scope};
 use super::super::segment::SEGMENT_BYTES_MIN;
 use super::super::{Batch, Opened, Options, Recovered, Ticket, Wal, WalError, open_on};
 use super::Listener;
+use disk::forgetful::{FailKind, ForgetfulDisk};
 use parking_lot::Mutex;
 use std::sync::Arc;
 

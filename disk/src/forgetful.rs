@@ -1,11 +1,11 @@
-//! A disk in memory that forgets what was not synced, the way real ones do: all of it, or some sectors of it, in any
-//! combination. It can stop in the middle of everything, and it can refuse.
+//! A disk in memory that forgets what was not synced, the way real ones do: all of it, or some
+//! sectors of it, in any combination. It can stop in the middle of any operation, and it can refuse.
 //!
-//! Every file has a live image, which reads see, and a durable one. A write changes the live image and marks its sectors; a
-//! sync copies them. Names are the same: changed at once, durable after a sync of the directory, and a power cut keeps
-//! any of the changes since.
+//! Every file has a live image, which reads see, and a durable one. A write changes the live image
+//! and marks its sectors; a sync copies them. Names are the same: changed at once, durable after a
+//! sync of the directory, and a power cut keeps any of the changes since.
 
-use super::{Disk, DiskFile};
+use crate::{Disk, DiskFile};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,13 +46,23 @@ pub enum Keep {
     Prefix,
     /// Any.
     Some,
+    /// Any; and a file that grew ends at any byte in between, with zeros in place of the last of
+    /// its new bytes or without.
+    Torn,
 }
 
 impl Keep {
-    pub const ALL: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Prefix, Keep::Some];
+    pub const ALL: [Keep; 5] = [
+        Keep::Nothing,
+        Keep::Everything,
+        Keep::Prefix,
+        Keep::Some,
+        Keep::Torn,
+    ];
 }
 
-/// Operations that change something, and those that open or list, are counted, and one of them may go wrong.
+/// Operations that change something, and those that open or list, are counted, and one of them may
+/// go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plan {
     Nothing,
@@ -79,6 +89,8 @@ struct Image {
     durable: Vec<u8>,
     /// Sectors that differ, or may.
     dirty: BTreeSet<usize>,
+    /// The shortest that the file was since its last sync, if it was cut shorter.
+    shortened: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -101,6 +113,8 @@ struct State {
     changes: u64,
     has_failed: bool,
     is_locked: bool,
+    /// Whether a file may be written at its end only.
+    only_grows: bool,
 }
 
 /// The disk. Clones are the same disk.
@@ -110,6 +124,20 @@ pub struct ForgetfulDisk(Arc<Mutex<State>>);
 impl ForgetfulDisk {
     pub fn new() -> Self {
         Self::with(Vec::new(), BTreeMap::new())
+    }
+
+    /// A disk with these files, all of them durable.
+    pub fn with_files(files: &[(String, Vec<u8>)]) -> Self {
+        let images = files.iter().map(|(_, bytes)| Image::synced(bytes.clone()));
+        let names = files.iter().enumerate();
+        let names = names.map(|(file, (name, _))| (name.clone(), file));
+        Self::with(images.collect(), names.collect())
+    }
+
+    /// Panics from now on when a file is written anywhere but at its end.
+    pub fn only_grows(self) -> Self {
+        self.0.lock().only_grows = true;
+        self
     }
 
     fn with(files: Vec<Image>, names: BTreeMap<String, usize>) -> Self {
@@ -123,6 +151,7 @@ impl ForgetfulDisk {
             changes: 0,
             has_failed: false,
             is_locked: false,
+            only_grows: false,
         })))
     }
 
@@ -151,12 +180,14 @@ impl ForgetfulDisk {
         self.0.lock().plan = Plan::FailAt(operation, kind);
     }
 
-    /// The process is killed and the machine lives: what was written is in the cache, still not synced.
+    /// The process is killed and the machine lives: what was written is in the cache, still not
+    /// synced.
     pub fn kill(&self) -> ForgetfulDisk {
         let state = self.0.lock();
         let killed = Self::with(state.files.clone(), state.live.clone());
         {
             let mut after = killed.0.lock();
+            after.only_grows = state.only_grows;
             after.durable = state.durable.clone();
             after.pending = state.pending.clone();
         }
@@ -176,36 +207,36 @@ impl ForgetfulDisk {
             let is_kept = match keep {
                 Keep::Nothing => false,
                 Keep::Everything => true,
-                Keep::Prefix | Keep::Some => dice.flip(),
+                Keep::Prefix | Keep::Some | Keep::Torn => dice.flip(),
             };
             if is_kept {
                 change.apply(&mut names);
             }
         }
-        Self::with(files, names)
+        let after = Self::with(files, names);
+        after.0.lock().only_grows = state.only_grows;
+        after
     }
 
+    /// The names of all files, sorted.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().live.keys().cloned().collect()
     }
 
+    /// The bytes of a file, as a reader sees them.
     pub fn read(&self, name: &str) -> Vec<u8> {
         let state = self.0.lock();
         state.files[state.live[name]].live.clone()
     }
 
-    /// Replaces a file behind everybody's back.
+    /// Replaces a file, as if it had always been so.
     pub fn tamper(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.0.lock();
         let file = state.live[name];
-        state.files[file] = Image {
-            live: bytes.clone(),
-            durable: bytes,
-            dirty: BTreeSet::new(),
-        };
+        state.files[file] = Image::synced(bytes);
     }
 
-    /// Removes a file behind everybody's back.
+    /// Removes a file, as if it had never been there.
     pub fn lose(&self, name: &str) {
         let mut state = self.0.lock();
         state.live.remove(name);
@@ -214,8 +245,25 @@ impl ForgetfulDisk {
 }
 
 impl Image {
+    fn synced(bytes: Vec<u8>) -> Image {
+        Image {
+            live: bytes.clone(),
+            durable: bytes,
+            ..Image::default()
+        }
+    }
+
     fn after_power_cut(&self, keep: Keep, dice: &mut Dice) -> Image {
         let mut bytes = self.durable.clone();
+        if let Some(length) = self.shortened {
+            let is_kept = match keep {
+                Keep::Nothing => false,
+                Keep::Everything => true,
+                Keep::Prefix | Keep::Some | Keep::Torn => dice.flip(),
+            };
+            bytes.truncate(if is_kept { length } else { usize::MAX });
+        }
+        let synced_bytes = bytes.len();
         let dirty: Vec<usize> = self.dirty.iter().copied().collect();
         let prefix = dice.below(dirty.len() as u64 + 1) as usize;
         for (index, &sector) in dirty.iter().enumerate() {
@@ -223,16 +271,38 @@ impl Image {
                 Keep::Nothing => false,
                 Keep::Everything => true,
                 Keep::Prefix => index < prefix,
-                Keep::Some => dice.flip(),
+                Keep::Some | Keep::Torn => dice.flip(),
             };
             if is_kept {
                 copy_sector(&self.live, &mut bytes, sector);
             }
         }
-        Image {
-            live: bytes.clone(),
-            durable: bytes,
-            dirty: BTreeSet::new(),
+        if keep == Keep::Torn && synced_bytes < self.live.len() {
+            self.tear_end(&mut bytes, synced_bytes, dice);
+        }
+        Image::synced(bytes)
+    }
+
+    /// Ends a file that grew at any byte behind what was synced, with zeros before its end or not.
+    fn tear_end(&self, bytes: &mut Vec<u8>, synced_bytes: usize, dice: &mut Dice) {
+        let mut between =
+            |from: usize, to: usize| from + dice.below((to - from) as u64 + 1) as usize;
+        let end = between(synced_bytes, self.live.len());
+        let zeros_from = between(synced_bytes, end);
+        bytes.truncate(synced_bytes);
+        bytes.extend_from_slice(&self.live[synced_bytes..end]);
+        if dice.flip() {
+            bytes[zeros_from..].fill(0);
+        }
+    }
+
+    /// Everything written is durable.
+    fn sync(&mut self) {
+        if let Some(length) = self.shortened.take() {
+            self.durable.truncate(length);
+        }
+        for sector in std::mem::take(&mut self.dirty) {
+            copy_sector(&self.live, &mut self.durable, sector);
         }
     }
 }
@@ -272,7 +342,8 @@ impl State {
         looked.map_err(|(error, _)| error)
     }
 
-    /// Counts an operation. `Err`: it fails. The flag says whether the process is dead, so that nothing happens, or lives.
+    /// Counts an operation. `Err`: it fails. The flag says whether it has its effect all the same:
+    /// an operation that a crash cut short may.
     fn operate(&mut self) -> Result<(), (io::Error, bool)> {
         self.changes += 1;
         self.count()
@@ -412,8 +483,8 @@ impl DiskFile for ForgetfulFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let state = self.disk.0.lock();
         let live = &state.files[self.file].live;
-        let start = offset as usize;
-        let Some(bytes) = live.get(start..start + buffer.len()) else {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let Some(bytes) = live.get(start..start.saturating_add(buffer.len())) else {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         };
         buffer.copy_from_slice(bytes);
@@ -424,9 +495,14 @@ impl DiskFile for ForgetfulFile {
         let mut state = self.disk.0.lock();
         let operated = state.operate();
         if !matches!(operated, Err((_, false))) {
+            let only_grows = state.only_grows;
             let image = &mut state.files[self.file];
             let start = offset as usize;
             let end = start + bytes.len();
+            assert!(
+                !only_grows || start == image.live.len(),
+                "a log that only grows is written at {start}"
+            );
             if image.live.len() < end {
                 image.live.resize(end, 0);
             }
@@ -438,6 +514,20 @@ impl DiskFile for ForgetfulFile {
         operated.map_err(|(error, _)| error)
     }
 
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        let operated = state.operate();
+        if !matches!(operated, Err((_, false))) {
+            let image = &mut state.files[self.file];
+            let length = bytes as usize;
+            assert!(length <= image.live.len(), "{length} bytes are not fewer");
+            image.live.truncate(length);
+            image.dirty.retain(|&sector| sector * SECTOR_BYTES < length);
+            image.shortened = Some(image.shortened.map_or(length, |least| least.min(length)));
+        }
+        operated.map_err(|(error, _)| error)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.0.lock();
         let operated = state.operate();
@@ -445,16 +535,15 @@ impl DiskFile for ForgetfulFile {
         let image = &mut state.files[self.file];
         match operated {
             Ok(()) => {
-                for sector in std::mem::take(&mut image.dirty) {
-                    copy_sector(&image.live, &mut image.durable, sector);
-                }
+                image.sync();
                 Ok(())
             }
             Err((error, _)) => {
-                // A sync that fails for a live process forgets what it could not write: the cache still shows it, and the
-                // next sync finds nothing to do.
+                // A sync that fails for a live process forgets what it could not write: the cache
+                // still shows it, and the next sync finds nothing to do.
                 if !is_dead {
                     image.dirty.clear();
+                    image.shortened = None;
                 }
                 Err(error)
             }

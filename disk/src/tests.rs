@@ -24,7 +24,9 @@ fn both_disks_do_the_same() {
     for disk in [&real as &dyn Disk, &forgetful] {
         let file = disk.create("one", 10_000).unwrap();
         assert_eq!(file.bytes().unwrap(), 10_000);
-        file.write_at(b"words", 9_998).unwrap();
+        file.write_at(b"words and more", 9_998).unwrap();
+        assert_eq!(file.bytes().unwrap(), 10_012);
+        file.shorten(10_003).unwrap();
         assert_eq!(file.bytes().unwrap(), 10_003);
         file.sync_data().unwrap();
         disk.rename("one", "two").unwrap();
@@ -90,4 +92,46 @@ fn after_a_failed_sync_the_cache_lies() {
     assert_eq!(disk.kill().read("log")[..4], *b"lost");
     let after = disk.kill().cut_power(Keep::Everything, &mut Dice(1));
     assert_eq!(after.read("log")[..4], [0; 4]);
+}
+
+#[test]
+fn a_file_that_grew_ends_anywhere_after_a_power_cut() {
+    let disk = ForgetfulDisk::new();
+    let file = disk.create("log", 0).unwrap();
+    file.write_at(&[1; 3], 0).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir().unwrap();
+    file.write_at(&[2; 2], 3).unwrap();
+    let dice = &mut Dice(3);
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        seen.insert(disk.cut_power(Keep::Torn, dice).read("log"));
+    }
+    let expected: [&[u8]; 6] = [
+        &[1, 1, 1],
+        &[1, 1, 1, 0],
+        &[1, 1, 1, 0, 0],
+        &[1, 1, 1, 2],
+        &[1, 1, 1, 2, 0],
+        &[1, 1, 1, 2, 2],
+    ];
+    assert_eq!(seen.iter().map(Vec::as_slice).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_was_cut_off_may_come_back_until_it_is_synced() {
+    let disk = ForgetfulDisk::new();
+    let file = disk.create("log", 1000).unwrap();
+    file.sync_data().unwrap();
+    disk.sync_dir().unwrap();
+    file.shorten(100).unwrap();
+    let dice = &mut Dice(5);
+    let length = |keep, dice: &mut Dice| disk.cut_power(keep, dice).read("log").len();
+    assert_eq!(length(Keep::Nothing, dice), 1000);
+    assert_eq!(length(Keep::Everything, dice), 100);
+    let any: std::collections::BTreeSet<usize> =
+        (0..50).map(|_| length(Keep::Some, dice)).collect();
+    assert_eq!(any, [100, 1000].into());
+    file.sync_data().unwrap();
+    assert_eq!(length(Keep::Nothing, dice), 100);
 }
