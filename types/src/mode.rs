@@ -38,6 +38,16 @@ impl Mode {
         }
     }
 
+    /// What holds after something was said of a lock twice. A downgrade is final, so a lock that was
+    /// shared once stays so.
+    #[inline]
+    pub const fn weaker(self, other: Mode) -> Mode {
+        match (self, other) {
+            (Self::Exclusive, Self::Exclusive) => Self::Exclusive,
+            (Self::Shared, _) | (_, Self::Shared) => Self::Shared,
+        }
+    }
+
     /// Whether a lock that is held in this mode takes another holder in mode `other`.
     #[inline]
     pub const fn admits(self, other: Mode) -> bool {

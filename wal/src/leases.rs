@@ -39,6 +39,7 @@ use super::record::Lease;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable, hash_map};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use types::Mode;
 
 /// The number of a session in the order in which they were first mentioned.
 pub(crate) type Owner = u32;
@@ -52,7 +53,7 @@ struct Holder {
     granted_unix_ms: u64,
     owner: Owner,
     count: u32,
-    is_shared: bool,
+    mode: Mode,
     is_session_bound: bool,
     /// Written down one by one, also by a server that writes down fences only.
     is_long: bool,
@@ -83,7 +84,7 @@ struct Entry {
 #[derive(Clone, Copy, Default, Debug)]
 struct Ahead {
     is_over: bool,
-    is_shared: bool,
+    mode: Mode,
     until_unix_ms: Option<u64>,
     count: Option<u32>,
 }
@@ -190,7 +191,7 @@ impl Leases {
             key: key_of(&self.entries, &self.keys, number),
             fence: holder.fence,
             session: owner.session,
-            is_shared: holder.is_shared,
+            mode: holder.mode,
             is_session_bound: holder.is_session_bound,
             count: holder.count,
             until_unix_ms: match holder.is_session_bound {
@@ -225,7 +226,7 @@ impl Leases {
             granted_unix_ms: lease.granted_unix_ms,
             owner,
             count: lease.count,
-            is_shared: lease.is_shared,
+            mode: lease.mode,
             is_session_bound: lease.is_session_bound,
             is_long,
             has_note: !lease.note.is_empty(),
@@ -336,7 +337,7 @@ impl Leases {
             // It was counted once more, and stands behind what was said before. The grant itself is
             // yet to come, and must take nothing back of this.
             hash_map::Entry::Occupied(mut ahead) => {
-                holder.is_shared |= ahead.get().is_shared;
+                holder.mode = holder.mode.weaker(ahead.get().mode);
                 let until_unix_ms = ahead.get().until_unix_ms.unwrap_or(0);
                 holder.until_unix_ms = until_unix_ms.max(holder.until_unix_ms);
                 *ahead.get_mut() = Ahead::of(&holder);
@@ -361,7 +362,7 @@ impl Leases {
                     entry.held = Held::Crowd;
                     let both = [entry.holder, holder].map(|holder| {
                         let shared = Holder {
-                            is_shared: true,
+                            mode: Mode::Shared,
                             ..holder
                         };
                         (shared.fence, shared)
@@ -375,18 +376,19 @@ impl Leases {
 
     fn join_crowd(&mut self, number: u32, holder: Holder) {
         let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
-        if !holder.is_shared {
-            // Whoever came before is gone; if others came after, it has become shared since.
-            *crowd = crowd.split_off(&{ holder.fence });
+        match holder.mode {
+            // The holders before it are gone; if others came after, it has become shared since.
+            Mode::Exclusive => *crowd = crowd.split_off(&{ holder.fence }),
+            Mode::Shared => {}
         }
-        let is_alone = crowd.is_empty();
+        let mode = match crowd.is_empty() {
+            true => holder.mode,
+            false => Mode::Shared,
+        };
         let entry = crowd.entry(holder.fence);
         entry
             .and_modify(|same| *same = merged(same, holder))
-            .or_insert(Holder {
-                is_shared: holder.is_shared || !is_alone,
-                ..holder
-            });
+            .or_insert(Holder { mode, ..holder });
         self.thin(number);
     }
 
@@ -444,8 +446,9 @@ impl Leases {
             Held::One if entry.holder.fence == fence => {
                 entry.held = Held::Nobody;
                 // Nearly all ends are of this kind, and take no memory.
-                if !entry.holder.is_shared {
-                    entry.floor = entry.floor.max(fence);
+                match entry.holder.mode {
+                    Mode::Exclusive => entry.floor = entry.floor.max(fence),
+                    Mode::Shared => {}
                 }
             }
             Held::One | Held::Nobody => {}
@@ -467,7 +470,7 @@ impl Leases {
 
     /// The holder of `key` under `fence` shares it from now on.
     pub(crate) fn downgrade(&mut self, key: &[u8], fence: u64) {
-        self.change(key, fence, |said| said.is_shared = true);
+        self.change(key, fence, |said| said.mode = Mode::Shared);
     }
 
     /// Something is said of one grant. If it has not been heard of, it is kept for then.
@@ -519,7 +522,7 @@ impl Ahead {
     fn of(holder: &Holder) -> Ahead {
         Ahead {
             is_over: false,
-            is_shared: holder.is_shared,
+            mode: holder.mode,
             until_unix_ms: Some(holder.until_unix_ms),
             count: Some(holder.count),
         }
@@ -535,7 +538,7 @@ impl Holder {
         owner: 0,
         count: 0,
         // Says nothing of lower fences.
-        is_shared: true,
+        mode: Mode::Shared,
         is_session_bound: false,
         is_long: false,
         has_note: false,
@@ -543,14 +546,14 @@ impl Holder {
 
     /// Every grant of the key up to this fence was over when this one was made.
     fn floor(&self) -> u64 {
-        match self.is_shared {
-            true => 0,
-            false => self.fence.saturating_sub(1),
+        match self.mode {
+            Mode::Shared => 0,
+            Mode::Exclusive => self.fence.saturating_sub(1),
         }
     }
 
     fn hear(&mut self, said: &Ahead) {
-        self.is_shared |= said.is_shared;
+        self.mode = self.mode.weaker(said.mode);
         self.until_unix_ms = said.until_unix_ms.unwrap_or(self.until_unix_ms);
         self.count = said.count.unwrap_or(self.count);
     }
@@ -571,7 +574,7 @@ fn merged(before: &Holder, now: Holder) -> Holder {
     }
     let (until_before, until_now) = (before.until_unix_ms, now.until_unix_ms);
     Holder {
-        is_shared: before.is_shared || now.is_shared,
+        mode: before.mode.weaker(now.mode),
         count: before.count.max(now.count),
         is_long: before.is_long || now.is_long,
         until_unix_ms: until_before.max(until_now),
@@ -589,10 +592,10 @@ enum Beside {
 fn beside(former: &Holder, latter: &Holder) -> Beside {
     let former_is_lower = former.fence < latter.fence;
     let higher = if former_is_lower { latter } else { former };
-    match (higher.is_shared, former_is_lower) {
-        (true, _) => Beside::BothShared,
-        (false, true) => Beside::Latter,
-        (false, false) => Beside::Former,
+    match (higher.mode, former_is_lower) {
+        (Mode::Shared, _) => Beside::BothShared,
+        (Mode::Exclusive, true) => Beside::Latter,
+        (Mode::Exclusive, false) => Beside::Former,
     }
 }
 

@@ -5,6 +5,7 @@ use super::record::{
     Scope, kind,
 };
 use std::fmt;
+use types::Mode;
 
 /// Why a record that is whole says nothing to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,7 +232,7 @@ impl<'a> Lease<'a> {
             "note: {} bytes",
             self.note.len()
         );
-        let shared = if self.is_shared { SHARED } else { 0 };
+        let shared = if self.mode.is_shared() { SHARED } else { 0 };
         let session_bound = if self.is_session_bound {
             SESSION_BOUND
         } else {
@@ -274,7 +275,7 @@ impl<'a> Lease<'a> {
             until_unix_ms,
             granted_unix_ms,
             count,
-            is_shared: flags & SHARED != 0,
+            mode: Mode::from_is_shared(flags & SHARED != 0),
             is_session_bound: flags & SESSION_BOUND != 0,
             key: fields.take("key", key_bytes)?,
             note: fields.rest("note", 0, NOTE_BYTES_MAX)?,

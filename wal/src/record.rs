@@ -7,18 +7,15 @@
 
 use super::frame::{self, RECORD_BYTES_MAX};
 use std::fmt;
+use types::{Fence, Mode};
 
-/// Bytes of the longest key.
-pub const KEY_BYTES_MAX: usize = 256;
-/// Bytes of the longest note.
-pub const NOTE_BYTES_MAX: usize = 1024;
+pub use types::limits::{KEY_BYTES_MAX, NOTE_BYTES_MAX};
+
 /// Bytes of the longest name of a session.
 pub const NAME_BYTES_MAX: usize = 256;
 /// The largest fence there is.
-pub const FENCE_MAX: u64 = engine::Fence::MAX.get();
+pub const FENCE_MAX: u64 = Fence::MAX.get();
 
-const _: () = assert!(KEY_BYTES_MAX >= engine::KEY_BYTES_MAX);
-const _: () = assert!(NOTE_BYTES_MAX >= engine::NOTE_BYTES_MAX);
 const _: () =
     assert!(frame::HEADER_BYTES + LEASE_BYTES + KEY_BYTES_MAX + NOTE_BYTES_MAX <= RECORD_BYTES_MAX);
 
@@ -67,8 +64,8 @@ pub struct Lease<'a> {
     pub fence: u64,
     /// By whom.
     pub session: u64,
-    /// Others may hold the key too.
-    pub is_shared: bool,
+    /// Whether others may hold the key too.
+    pub mode: Mode,
     /// It lives as long as its session.
     pub is_session_bound: bool,
     /// How often the holder has it: 1, or more if reentrant.

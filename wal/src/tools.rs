@@ -354,11 +354,7 @@ impl fmt::Display for Line<'_> {
                 lease.key.escape_ascii(),
                 lease.fence,
                 lease.session,
-                if lease.is_shared {
-                    "shared"
-                } else {
-                    "exclusive"
-                },
+                lease.mode.name(),
                 if lease.is_session_bound {
                     " session-bound"
                 } else {

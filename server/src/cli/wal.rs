@@ -530,7 +530,7 @@ impl Said {
                 key: Key::new(lease.key),
                 fence: lease.fence,
                 session_id: lease.session,
-                is_shared: lease.is_shared,
+                is_shared: lease.mode.is_shared(),
                 is_session_bound: lease.is_session_bound,
                 is_long: matches!(record, Record::GrantedLong(_)),
                 count: lease.count,

@@ -159,7 +159,7 @@ fn add_leases(
                 key,
                 fence: noted.fence.get(),
                 session: session.public_id,
-                is_shared: noted.mode == Mode::Shared,
+                mode: noted.mode,
                 is_session_bound: noted.is_session_bound,
                 count: noted.count,
                 until_unix_ms: storage.unix_ms(noted.until),

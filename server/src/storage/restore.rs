@@ -4,7 +4,7 @@
 use super::{FOREVER_UNIX_MS, Opening};
 use crate::core::shared::Shared;
 use crate::session::registry::Session;
-use engine::{Fence, Key, Limit, Mode, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
+use engine::{Fence, Key, Limit, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::thread;
@@ -163,10 +163,7 @@ fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a
     OldHold {
         key: Key::new(lease.key).expect("the log takes no other keys"),
         fence: Fence::new(lease.fence).expect("the log takes no other fences"),
-        mode: match lease.is_shared {
-            true => Mode::Shared,
-            false => Mode::Exclusive,
-        },
+        mode: lease.mode,
         span: match lease.is_session_bound {
             true => Span::Session,
             false if lease.until_unix_ms == FOREVER_UNIX_MS => Span::Forever,

@@ -59,7 +59,7 @@ fn granted(key: &[u8], fence: u64) -> Record<'_> {
         key,
         fence,
         session: 31,
-        is_shared: false,
+        mode: protocol::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: NOW_UNIX_MS + 20_000,

@@ -863,7 +863,7 @@ fn a_clock_that_was_set_back_makes_no_lease_longer_than_it_was() {
         key: b"k",
         fence: 41,
         session: 77,
-        is_shared: false,
+        mode: protocol::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: then_ms + LEFT_MS,

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn lease(fence: u64, is_shared: bool) -> Lease<'static> {
+fn lease(fence: u64, mode: Mode) -> Lease<'static> {
     Lease {
         key: b"key",
         fence,
         session: 0,
-        is_shared,
+        mode,
         is_session_bound: false,
         count: 1,
         until_unix_ms: fence * 100,
@@ -16,24 +16,24 @@ fn lease(fence: u64, is_shared: bool) -> Lease<'static> {
     }
 }
 
-const EXCLUSIVE: bool = false;
-const SHARED: bool = true;
+const EXCLUSIVE: Mode = Mode::Exclusive;
+const SHARED: Mode = Mode::Shared;
 
-fn holders(leases: &mut Leases) -> Vec<(u64, bool)> {
+fn holders(leases: &mut Leases) -> Vec<(u64, Mode)> {
     leases.settle(vec![Some(LiveOwner {
         session: 9,
         deadline_unix_ms: 0,
     })]);
     leases
         .iter()
-        .map(|lease| (lease.fence, lease.is_shared))
+        .map(|lease| (lease.fence, lease.mode))
         .collect()
 }
 
-fn after(grants: &[(u64, bool)]) -> Vec<(u64, bool)> {
+fn after(grants: &[(u64, Mode)]) -> Vec<(u64, Mode)> {
     let mut leases = Leases::default();
-    for &(fence, is_shared) in grants {
-        leases.grant(&lease(fence, is_shared), 0);
+    for &(fence, mode) in grants {
+        leases.grant(&lease(fence, mode), 0);
     }
     holders(&mut leases)
 }
@@ -89,13 +89,13 @@ fn release_renewal_and_downgrade_are_for_one_fence_only() {
 /// Whatever was granted is over once its end was heard of, in whichever order.
 #[test]
 fn an_end_is_final() {
-    for (is_shared, rivals) in [(EXCLUSIVE, vec![]), (SHARED, vec![3, 5, 9])] {
+    for (mode, rivals) in [(EXCLUSIVE, vec![]), (SHARED, vec![3, 5, 9])] {
         for ends_first in [false, true] {
             let mut leases = Leases::default();
             for &rival in &rivals {
                 leases.grant(&lease(rival, SHARED), 0);
             }
-            let grant = lease(6, is_shared);
+            let grant = lease(6, mode);
             match ends_first {
                 true => leases.release(b"key", 6, 0),
                 false => leases.grant(&grant, 0),

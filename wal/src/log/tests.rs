@@ -46,7 +46,7 @@ fn the_longest_record_fits_the_smallest_segment() {
             key: &key,
             fence,
             session: 1,
-            is_shared: true,
+            mode: types::Mode::Shared,
             is_session_bound: false,
             count: 1,
             until_unix_ms: 6,

@@ -16,7 +16,7 @@ const LEASE: Lease<'_> = Lease {
     key: b"orders/42",
     fence: 0x0102_0304_0506,
     session: 0x1122_3344_5566_7788,
-    is_shared: true,
+    mode: types::Mode::Shared,
     is_session_bound: false,
     count: 3,
     until_unix_ms: 0x0199_aabb_ccdd,
@@ -255,7 +255,7 @@ proptest! {
         (is_shared, is_session_bound) in any::<(bool, bool)>(),
     ) {
         let record = Record::Granted(Lease {
-            key: &key, fence, session, is_shared, is_session_bound, count, until_unix_ms, granted_unix_ms, note: &note,
+            key: &key, fence, session, mode: types::Mode::from_is_shared(is_shared), is_session_bound, count, until_unix_ms, granted_unix_ms, note: &note,
         });
         let payload = payload(&record);
         prop_assert_eq!(Record::decode(0x20, &payload), Ok(record));

@@ -36,7 +36,7 @@ fn granted(key: &[u8], fence: u64) -> Record<'_> {
         key,
         fence,
         session: 1,
-        is_shared: false,
+        mode: types::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: 9,

@@ -10,6 +10,7 @@ use super::*;
 use disk::forgetful::{Dice, ForgetfulDisk};
 use proptest::prelude::*;
 use std::time::Instant;
+use types::Mode;
 
 fn recovered(state: State) -> Recovered {
     let disk = ForgetfulDisk::new();
@@ -25,12 +26,12 @@ fn apply_all<'a>(state: &mut State, records: impl IntoIterator<Item = &'a Record
     }
 }
 
-fn lease(key: &'static [u8], fence: u64, is_shared: bool) -> Lease<'static> {
+fn lease(key: &'static [u8], fence: u64, mode: Mode) -> Lease<'static> {
     Lease {
         key,
         fence,
         session: 1,
-        is_shared,
+        mode,
         is_session_bound: false,
         count: 1,
         until_unix_ms: 1000,
@@ -87,9 +88,12 @@ fn a_fence_above_every_ceiling_is_refused() {
     let mut state = State::default();
     apply_all(
         &mut state,
-        [&CEILING, &Record::Granted(lease(b"k", 100, false))],
+        [
+            &CEILING,
+            &Record::Granted(lease(b"k", 100, Mode::Exclusive)),
+        ],
     );
-    let above = Record::Granted(lease(b"k", 101, false));
+    let above = Record::Granted(lease(b"k", 101, Mode::Exclusive));
     assert!(state.apply_log(&above).is_err());
 
     let mut state = State::default();
@@ -112,8 +116,11 @@ fn changes_do_not_belong_into_snapshots_nor_marks_into_the_log() {
 fn an_id_that_comes_back_is_another_session() {
     let mut state = State::default();
     let ended = Record::SessionEnded { session: 1 };
-    let (first, second) = (lease(b"first", 1, false), lease(b"second", 2, false));
-    let late = Record::Granted(lease(b"late", 3, false));
+    let (first, second) = (
+        lease(b"first", 1, Mode::Exclusive),
+        lease(b"second", 2, Mode::Exclusive),
+    );
+    let late = Record::Granted(lease(b"late", 3, Mode::Exclusive));
     let (first, second) = (Record::Granted(first), Record::Granted(second));
     apply_all(
         &mut state,
@@ -143,7 +150,7 @@ fn leases_after(held: &Record<'_>, log: &[Record<'_>]) -> usize {
 fn a_lease_is_known_until_a_server_serves_that_does_not_follow_it() {
     let stop = Record::CleanStop { unix_ms: 2 };
     let started = |scope| Record::Started { unix_ms: 3, scope };
-    let short = Record::Granted(lease(b"k", 1, false));
+    let short = Record::Granted(lease(b"k", 1, Mode::Exclusive));
     let killed_at_start = [stop, started(Scope::Fences)];
     let killed_twice = [stop, started(Scope::Fences), started(Scope::Leases)];
     assert_eq!(leases_after(&short, &[]), 1, "killed behind the snapshot");
@@ -168,7 +175,7 @@ fn a_long_lease_outlives_any_number_of_servers_until_it_is_released() {
     let stop = Record::CleanStop { unix_ms: 2 };
     let scope = Scope::Fences;
     let started = Record::Started { unix_ms: 3, scope };
-    let held = lease(b"k", 1, false);
+    let held = lease(b"k", 1, Mode::Exclusive);
     let long = Record::GrantedLong(held);
     let released = Record::Released {
         key: b"k",
@@ -241,7 +248,7 @@ fn a_lease_of_a_session_ends_with_it() {
     let mut state = State::default();
     let bound = Record::Granted(Lease {
         is_session_bound: true,
-        ..lease(b"k", 1, false)
+        ..lease(b"k", 1, Mode::Exclusive)
     });
     let kept = |deadline_unix_ms| Record::SessionKept {
         session: 1,
@@ -490,7 +497,7 @@ fn a_grant_behind_its_renewal_and_behind_the_snapshot_is_not_lost() {
     };
     let shown = Record::Granted(Lease {
         until_unix_ms: 500,
-        ..lease(b"k", 1, false)
+        ..lease(b"k", 1, Mode::Exclusive)
     });
     let mut state = State::default();
     for record in [
@@ -503,7 +510,7 @@ fn a_grant_behind_its_renewal_and_behind_the_snapshot_is_not_lost() {
     }
     apply_all(
         &mut state,
-        [&renewed, &Record::Granted(lease(b"k", 1, false))],
+        [&renewed, &Record::Granted(lease(b"k", 1, Mode::Exclusive))],
     );
     let recovered = recovered(state);
     let ends = recovered.leases.iter().map(|lease| lease.until_unix_ms);
@@ -520,7 +527,10 @@ fn a_grant_that_the_snapshot_must_have_shown_is_over() {
             state.apply_snapshot(&record).unwrap();
         }
         state.reach(Position::new(5));
-        apply_all(&mut state, [&Record::Granted(lease(b"k", 1, false))]);
+        apply_all(
+            &mut state,
+            [&Record::Granted(lease(b"k", 1, Mode::Exclusive))],
+        );
         assert_eq!(recovered(state).leases.count() == 1, is_held);
     }
 }
@@ -530,7 +540,7 @@ fn a_grant_that_the_snapshot_must_have_shown_is_over() {
 #[test]
 fn a_claim_counts_though_a_life_before_wrote_down_the_end() {
     let scope = Scope::Leases;
-    let granted = Record::Granted(lease(b"k", 7, false));
+    let granted = Record::Granted(lease(b"k", 7, Mode::Exclusive));
     let ended = Record::Released {
         key: b"k",
         fence: 7,

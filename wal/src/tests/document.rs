@@ -16,7 +16,7 @@ fn every_kind_is_in_the_document() {
         key,
         fence: 1,
         session: 1,
-        is_shared: false,
+        mode: types::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: 1,

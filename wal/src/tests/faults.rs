@@ -41,7 +41,7 @@ fn granted<'a>(key: &'a [u8; 8], fence: u64) -> Record<'a> {
         key,
         fence,
         session: 1,
-        is_shared: false,
+        mode: types::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: FOREVER,

@@ -5,6 +5,7 @@ use super::super::record::{Lease, Record};
 use super::super::recovered::Recovered;
 use disk::forgetful::Dice;
 use std::collections::BTreeMap;
+use types::Mode;
 
 const KEYS: [&[u8]; 5] = [b"a", b"orders/42", b"orders/43", b"\x00\xff", b"z"];
 const NOTES: [&[u8]; 3] = [b"", b"", b"host 7, pid 1234"];
@@ -32,7 +33,7 @@ pub(crate) struct View {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OwnedLease {
     pub(crate) session: u64,
-    pub(crate) is_shared: bool,
+    pub(crate) mode: Mode,
     is_session_bound: bool,
     pub(crate) count: u32,
     pub(crate) until_unix_ms: u64,
@@ -68,7 +69,7 @@ impl View {
 fn owned(lease: Lease<'_>) -> ((Vec<u8>, u64), OwnedLease) {
     let owned = OwnedLease {
         session: lease.session,
-        is_shared: lease.is_shared,
+        mode: lease.mode,
         is_session_bound: lease.is_session_bound,
         count: lease.count,
         until_unix_ms: lease.until_unix_ms,
@@ -241,21 +242,18 @@ impl World {
         dice: &mut Dice,
         emit: Emit<'_>,
     ) -> Option<Record<'static>> {
-        let wants_shared = dice.below(3) == 0;
+        let mode = Mode::from_is_shared(dice.below(3) == 0);
         let until_unix_ms = self.now_unix_ms + 50 + dice.below(2000);
         let holders = self.holders.entry(key).or_default();
         if let Some(mine) = holders.values_mut().find(|lease| lease.session == session) {
-            if mine.is_shared {
+            if mine.mode == Mode::Shared {
                 return None;
             }
             mine.count += 1;
             mine.until_unix_ms = mine.until_unix_ms.max(until_unix_ms);
             return Some(Record::Granted(*mine));
         }
-        let is_free = match wants_shared {
-            true => holders.values().all(|lease| lease.is_shared),
-            false => holders.is_empty(),
-        };
+        let is_free = holders.values().all(|lease| lease.mode.admits(mode));
         if !is_free {
             return None;
         }
@@ -280,7 +278,7 @@ impl World {
             key: KEYS[key],
             fence,
             session,
-            is_shared: wants_shared,
+            mode,
             is_session_bound: dice.below(4) == 0,
             count: 1,
             until_unix_ms,
@@ -322,10 +320,10 @@ impl World {
 
     fn downgrade(&mut self, key: usize) -> Option<Record<'static>> {
         let lease = self.holders.get_mut(&key)?.values_mut().next()?;
-        if lease.is_shared {
+        if lease.mode == Mode::Shared {
             return None;
         }
-        lease.is_shared = true;
+        lease.mode = Mode::Shared;
         Some(Record::Downgraded {
             key: lease.key,
             fence: lease.fence,

@@ -58,7 +58,7 @@ fn a_dump_has_a_line_for_every_record() {
             key: b"orders/\xff",
             fence: 42,
             session: 0x1f,
-            is_shared: false,
+            mode: types::Mode::Exclusive,
             is_session_bound: true,
             count: 1,
             until_unix_ms: 1_700_000_030_000,

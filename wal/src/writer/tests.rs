@@ -69,7 +69,7 @@ fn granted(fence: u64) -> Record<'static> {
         key: b"key",
         fence,
         session: 1,
-        is_shared: false,
+        mode: types::Mode::Exclusive,
         is_session_bound: false,
         count: 1,
         until_unix_ms: 9,
