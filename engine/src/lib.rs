@@ -6,7 +6,7 @@
 //! cost about eighty bytes each while they are held.
 //!
 //! ```
-//! use engine::{Acquire, Alone, Engine, Key, Outcome, Release, Seat, Settings, Tick};
+//! use fencepost_engine::{Acquire, Alone, Engine, Key, Outcome, Release, Seat, Settings, Tick};
 //!
 //! let engine = Engine::new(Settings::default(), Alone);
 //! let now = Tick::from_ms(0); // the caller has the clock

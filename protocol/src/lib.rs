@@ -17,7 +17,7 @@
 //!
 //! ```
 //! use bytes::BytesMut;
-//! use protocol::{Acquire, Frame, Key, Lease, Request, RequestId, limits};
+//! use fencepost_protocol::{Acquire, Frame, Key, Lease, Request, RequestId, limits};
 //!
 //! let request = Request::Acquire(Acquire {
 //!     wait_ms: 5_000,
@@ -32,7 +32,7 @@
 //!     assert_eq!(Request::decode(&frame)?, request);
 //! }
 //! assert!(unread.is_empty());
-//! # Ok::<(), protocol::DecodeError>(())
+//! # Ok::<(), fencepost_protocol::DecodeError>(())
 //! ```
 
 #![forbid(unsafe_code)]

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use bytes::BytesMut;
-//! use protocol::resp::{Reader, Version, Writer};
+//! use fencepost_protocol::resp::{Reader, Version, Writer};
 //!
 //! let received = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\nping\r\n";
 //! let mut reader = Reader::new();
@@ -26,7 +26,7 @@
 //! Writer::new(&mut out, Version::V2).null();
 //! Writer::new(&mut out, Version::V3).simple("PONG");
 //! assert_eq!(&out[..], b"$-1\r\n+PONG\r\n");
-//! # Ok::<(), protocol::resp::ProtocolError>(())
+//! # Ok::<(), fencepost_protocol::resp::ProtocolError>(())
 //! ```
 
 mod ahead;

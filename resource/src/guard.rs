@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// A clone is the same guard.
 ///
 /// ```
-/// use resource::{Fence, FenceGuard, Policy, Refusal};
+/// use fencepost_resource::{Fence, FenceGuard, Policy, Refusal};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Refusal> {
 /// let guard = FenceGuard::builder().policy(Policy::FirstUse).in_memory();
@@ -136,14 +136,14 @@ impl FenceGuard {
     /// On a thread that runs async tasks. Waiting there for a key that a task of the same thread holds would never end.
     ///
     /// ```
-    /// use resource::{Fence, FenceGuard};
+    /// use fencepost_resource::{Fence, FenceGuard};
     ///
     /// let guard = FenceGuard::builder().in_memory();
     /// let mut balance = 0;
     /// guard.write_blocking("accounts/7", Fence::new(1).unwrap(), || balance += 10)?;
     /// assert!(guard.write_blocking("accounts/7", Fence::new(1).unwrap(), || balance += 10).is_err());
     /// assert_eq!(balance, 10);
-    /// # Ok::<(), resource::Refusal>(())
+    /// # Ok::<(), fencepost_resource::Refusal>(())
     /// ```
     pub fn write_blocking<T>(
         &self,

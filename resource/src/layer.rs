@@ -38,7 +38,7 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 ///
 /// ```
 /// use axum::{Extension, Router, body::Body, http::Request, routing::put};
-/// use resource::{Fence, FenceGuard, FenceLayer};
+/// use fencepost_resource::{Fence, FenceGuard, FenceLayer};
 /// # use tower_service::Service;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -80,7 +80,7 @@ impl FenceLayer {
     /// Which key a request writes; `None` lets it through without a fence.
     ///
     /// ```
-    /// # use resource::{FenceGuard, FenceLayer};
+    /// # use fencepost_resource::{FenceGuard, FenceLayer};
     /// # let guard = FenceGuard::builder().in_memory();
     /// // One lock for the whole account, whatever is written in it.
     /// let layer = FenceLayer::new(guard).key_of(|request| {

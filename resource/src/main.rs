@@ -1,11 +1,11 @@
 //! The program `resource`: flags to settings to a running service.
 
 use clap::{Parser, ValueEnum};
-use resource::limits::{
+use fencepost_resource::limits::{
     BYTES_DEFAULT, CONNECTIONS_DEFAULT, KEYS_DEFAULT, VALUE_BYTES_CAP, VALUE_BYTES_DEFAULT,
     WRITES_DEFAULT,
 };
-use resource::{Enforcement, Policy, Store, StoreSettings, http, serve};
+use fencepost_resource::{Enforcement, Policy, Store, StoreSettings, http, serve};
 use std::error::Error;
 use std::io::Write;
 use std::net::SocketAddr;

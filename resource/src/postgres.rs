@@ -28,7 +28,7 @@ use tokio_postgres::{Client, Transaction};
 /// Compares fences inside transactions.
 ///
 /// ```no_run
-/// use resource::{Fence, postgres::{PgError, PgGuard}};
+/// use fencepost_resource::{Fence, postgres::{PgError, PgGuard}};
 ///
 /// # async fn example(mut client: tokio_postgres::Client, fence: Fence) -> Result<(), PgError> {
 /// let guard = PgGuard::new("fences");

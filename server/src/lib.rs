@@ -2,7 +2,8 @@
 //! other programs embed.
 //!
 //! ```no_run
-//! let server = server::Server::builder().listen("127.0.0.1:0".parse().unwrap()).start().unwrap();
+//! let listen = "127.0.0.1:0".parse().unwrap();
+//! let server = fencepost_server::Server::builder().listen(listen).start().unwrap();
 //! println!("locks at {}", server.local_addr());
 //! server.shutdown();
 //! ```

@@ -1,5 +1,7 @@
 //! The program `fencepost`: flags to settings to a running server. Everything else it can do is in `cli/`.
 
+extern crate fencepost_server as server;
+
 mod cli;
 
 use cli::Wish;

@@ -1,12 +1,13 @@
 //! The write-ahead log: how fences and leases survive a crash. Format and rules are in `docs/wal.md`.
 //!
 //! ```text
-//! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?; // ... build
-//! the server from `recovered` ... let wal = log.start(listener)?;          // the first write; the
-//! writer thread; `listener` hears what is synced let ticket = wal.append(&record);        // never
-//! waits // ... when the listener hears `ticket` or a later one, the reply may leave ... if
-//! wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ } wal.close(now_unix_ms)?;
-//! // a clean stop
+//! let (log, recovered) = fencepost_wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?;
+//! // ... build the server from `recovered` ...
+//! let wal = log.start(listener)?;     // the first write; `listener` hears what is synced
+//! let ticket = wal.append(&record);   // never waits
+//! // ... when the listener hears `ticket` or a later one, the reply may leave ...
+//! if wal.wants_snapshot() { /* begin_snapshot, add everything, finish */ }
+//! wal.close(now_unix_ms)?;            // a clean stop
 //! ```
 //!
 //! # The files

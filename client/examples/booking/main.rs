@@ -14,7 +14,7 @@ mod support;
 mod tests;
 
 use fencepost::{Acquisition, Client, Fence};
-use resource::{FenceGuard, Refusal};
+use fencepost_resource::{FenceGuard, Refusal};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;

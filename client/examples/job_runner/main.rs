@@ -15,7 +15,7 @@ mod support;
 mod tests;
 
 use fencepost::{Client, Fence};
-use resource::{FenceGuard, Refusal, Stale};
+use fencepost_resource::{FenceGuard, Refusal, Stale};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};

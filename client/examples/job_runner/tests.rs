@@ -1,7 +1,7 @@
 use crate::support::Locks;
 use crate::{Archive, JOB, Outcome, run};
 use fencepost::{Client, ForceRelease};
-use resource::Stale;
+use fencepost_resource::Stale;
 use std::error::Error;
 use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};

@@ -17,7 +17,7 @@ mod support;
 mod tests;
 
 use fencepost::{Client, Fence, LockError, Loss};
-use resource::{FenceGuard, Policy, Refusal};
+use fencepost_resource::{FenceGuard, Policy, Refusal};
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 use crate::support::Locks;
 use crate::{Cluster, LEADERSHIP, lead_once};
 use fencepost::{ForceRelease, Loss};
-use resource::Refusal;
+use fencepost_resource::Refusal;
 use std::error::Error;
 use tokio::sync::oneshot;
 

@@ -1,7 +1,7 @@
 //! What all examples need: a lock server, and clients of it.
 
 use fencepost::{Client, ConnectError};
-use server::Server;
+use fencepost_server::Server;
 use std::error::Error;
 
 /// A lock server: the one at the address on the command line, or one of our own.

@@ -1,5 +1,7 @@
 //! The client against the real server, over real sockets.
 
+extern crate fencepost_server as server;
+
 mod blocking;
 mod cancelling;
 mod chaos;

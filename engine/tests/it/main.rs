@@ -1,5 +1,7 @@
 //! The engine from outside, as its callers use it. One binary, one file per subject.
 
+extern crate fencepost_engine as engine;
+
 mod common;
 mod expiry;
 mod fences;

@@ -1,5 +1,7 @@
 //! What must hold for all messages and for all bytes.
 
+extern crate fencepost_protocol as protocol;
+
 mod allocations;
 mod document;
 mod garbage;

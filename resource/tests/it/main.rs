@@ -1,5 +1,7 @@
 //! Guards as their users see them, and the service over real sockets.
 
+extern crate fencepost_resource as resource;
+
 #[cfg(feature = "postgres")]
 mod database;
 mod durable;

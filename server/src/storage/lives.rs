@@ -6,7 +6,7 @@
 //! promise until its time has passed, over all lives. The disk's syncs are acknowledged late, at
 //! random, so that snapshots are begun between a sync and its acknowledgement.
 //!
-//! `FENCEPOST_LIVES=N cargo test -p server lives` tries N seeds instead of a few.
+//! `FENCEPOST_LIVES=N cargo test -p fencepost-server lives` tries N seeds instead of a few.
 
 use crate::config::{Config, Durability};
 use crate::start::server::{Builder, Server};

@@ -1,5 +1,7 @@
 //! The program `fencepost` from the outside: settings, exit codes, output, signals.
 
+extern crate fencepost_server as server;
+
 mod commands;
 mod lock;
 mod open_files;

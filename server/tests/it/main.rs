@@ -1,5 +1,7 @@
 //! The server over real sockets. One binary, one file per subject.
 
+extern crate fencepost_server as server;
+
 mod audit;
 mod common;
 mod crowd;

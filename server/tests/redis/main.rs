@@ -1,5 +1,7 @@
 //! The Redis port beside a real Redis, under a driver that knows nothing of us, and under peers that mean no good.
 
+extern crate fencepost_server as server;
+
 mod blocking;
 mod command;
 mod compare;
