@@ -20,6 +20,7 @@ use crate::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
+mod claims;
 mod drive;
 mod fast_path;
 mod holds;
@@ -228,8 +229,8 @@ impl<H: Host> Engine<H> {
         }
         let (shard_number, hash) = self.locate(request.key);
         let shard = &self.shards[shard_number];
-        let mut answer = shard.acquire(request, hash, seat.session(), wait, now);
-        match &mut answer.outcome {
+        let answer = shard.acquire(request, hash, seat.session(), wait, now);
+        match &answer.outcome {
             Outcome::Granted(grant) => {
                 if grant.count == 1 {
                     let cell = CellRef::new(shard_number, answer.slot);
@@ -240,7 +241,6 @@ impl<H: Host> Engine<H> {
                 }
             }
             Outcome::Queued { ticket, .. } => {
-                ticket.cell = CellRef::new(shard_number, answer.slot);
                 let ticket = *ticket;
                 self.remember_wait(seat, ticket);
                 // Likewise a wait would stand in line for nothing, up to its deadline. If it is over already, its waiter has

@@ -6,7 +6,6 @@ use crate::fence::Fence;
 use crate::key::Key;
 use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState};
 use crate::session::SessionId;
-use crate::shard::Shard;
 use crate::tick::Tick;
 
 impl<H: Host> Engine<H> {
@@ -51,41 +50,5 @@ impl<H: Host> Engine<H> {
     pub fn is_held_by(&self, key: Key<'_>, session: SessionId, now: Tick) -> bool {
         let (shard, hash) = self.locate(key);
         self.shards[shard].is_held_by(key, hash, session, now)
-    }
-}
-
-impl<H: Host> Shard<H> {
-    fn holder(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> Option<Holder> {
-        let guard = self.pin();
-        let mut room = self.room.lock();
-        let slot = self.enter(key, hash, &guard)?;
-        self.settle_queue(&mut room, slot, now);
-        let cell = self.table.cell(slot);
-        let word = cell.word();
-        let queue_length = room.queue_length(slot);
-        let holder = match room.record(slot) {
-            Some(record) => record.holder(fence).map(|holder| {
-                let count = record.holders.len() as u32;
-                self.describe_holder(holder, record.mode, count, queue_length, now)
-            }),
-            None if word.is_held() && word.fence() == fence => {
-                Some(self.describe_plain(cell, word, true, queue_length, now))
-            }
-            None => None,
-        };
-        self.settle(&mut room, slot, now);
-        holder
-    }
-
-    fn is_held_by(&self, key: Key<'_>, hash: u64, owner: SessionId, now: Tick) -> bool {
-        let guard = self.pin();
-        let mut room = self.room.lock();
-        let Some(slot) = self.enter(key, hash, &guard) else {
-            return false;
-        };
-        self.settle_queue(&mut room, slot, now);
-        let is_held = self.hold_of(&room, slot, owner).is_some();
-        self.settle(&mut room, slot, now);
-        is_held
     }
 }

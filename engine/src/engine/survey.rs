@@ -7,10 +7,8 @@ use super::{Cursor, Engine};
 use crate::fence::Fence;
 use crate::request::Host;
 use crate::seat::CellRef;
-use crate::shard::{Shard, held_ms};
 use crate::slab::SLOT_MAX;
 use crate::tick::Tick;
-use crate::word::Kind;
 
 /// One grant, found again as long as it lasts: a cell never sees the same fence twice, whatever keys it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,35 +55,6 @@ impl<H: Host> Engine<H> {
     /// For how many milliseconds this hold has lasted; `None` if it is over.
     pub fn held_ms(&self, hold: Hold, now: Tick) -> Option<u64> {
         let shard = self.shards.get(hold.cell.shard())?;
-        let room = shard.room.lock();
-        let seen = shard.hold_under(&room, hold.cell.slot(), hold.fence)?;
-        Some(held_ms(seen.since_low32, now))
-    }
-}
-
-impl<H: Host> Shard<H> {
-    /// The oldest hold of one cell, if it is held.
-    fn oldest_hold(&self, slot: u32, now: Tick) -> Option<(Fence, u64)> {
-        let cell = self.table.cell(slot);
-        let mut word = cell.word();
-        let seen = loop {
-            let seen = self.seen(cell, word)?;
-            // Else what was read may be of the next grant, or of a note.
-            let now = cell.word();
-            if now == word {
-                break seen;
-            }
-            word = now;
-        };
-        match seen.lease.kind() {
-            Kind::Ended => None,
-            Kind::Timed | Kind::Session => Some((word.fence(), held_ms(seen.since_low32, now))),
-            Kind::Record => {
-                let room = self.room.lock();
-                // In the order of their fences, which is the order of their grants.
-                let first = room.record(slot)?.holders.first()?;
-                Some((first.fence, held_ms(first.since_low32, now)))
-            }
-        }
+        shard.held_under_ms(hold.cell.slot(), hold.fence, now)
     }
 }

@@ -1,11 +1,16 @@
-//! The verbs under the room mutex: whatever needs a queue or a record.
+//! A key under the room mutex: whatever needs a queue or a record.
 //!
-//! The pattern is always the same. Lock the room. `enter`: find the key and mark its word QUEUED, which takes it out of
-//! everybody else's hands. Do the thing. `settle`: drop holders whose leases are over, grant to the front of the queue as
-//! long as that is possible, and write the word back with QUEUED only if somebody still waits. Because every path ends in
-//! `settle`, a waiter at the front is never left standing next to a free lock. `settle` itself is in `settle.rs`, and who
-//! holds what is told in `describe.rs`.
+//! [`Contended`] says "this key's word is ours". Entering the room makes one: the room mutex is
+//! held and the word is marked QUEUED, so no other core changes it by CAS. Its end settles the key
+//! (`hand_off.rs`): holders whose leases are over are dropped, the front of the queue is granted
+//! what is free, and the word is given back, QUEUED only if a waiter is left. So no waiter is left
+//! beside a free lock, whichever way the caller takes.
+//!
+//! The verbs are here. `record.rs` has what is done with holders, `describe.rs` what is told of
+//! them, `claim.rs` and `take_over.rs` the verbs of their own kind.
 
+use super::room::{Room, Want};
+use super::{Answer, Shard, Wait, held_ms};
 use crate::cell::{Cell, Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
@@ -14,19 +19,107 @@ use crate::note::Note;
 use crate::request::{
     Acquire, Downgrade, GaveUp, Host, Limit, Mode, NotHeld, Outcome, Release, Renewal, Ticket,
 };
-use crate::room::{Room, Want};
 use crate::seat::CellRef;
 use crate::session::SessionId;
-use crate::shard::{Answer, Shard, Wait, held_ms};
 use crate::slab::NONE;
 use crate::sync::Ordering;
-use crate::table::epoch::Guard;
+use crate::table::epoch::{self, Guard};
 use crate::tick::Tick;
+use crate::wheel::Due;
 use crate::word::{Kind, Word};
 
+/// A key whose word is ours for as long as this lives. See the module.
+pub(crate) struct Contended<'a, H: Host> {
+    pub(super) shard: &'a Shard<H>,
+    pub(super) room: &'a mut Room<H::Waiter>,
+    pub(super) cell: &'a Cell,
+    pub(super) slot: u32,
+    pub(super) now: Tick,
+    /// The front of the queue may fit in: not served yet, or something was taken away since.
+    pub(super) may_serve: bool,
+}
+
+impl<H: Host> Drop for Contended<'_, H> {
+    fn drop(&mut self) {
+        // After a panic the word stays QUEUED, so the next caller enters the room and settles it.
+        if !std::thread::panicking() {
+            self.settle();
+        }
+    }
+}
+
 impl<H: Host> Shard<H> {
+    /// Finds a key and makes its word ours. `None`: the key has no cell.
+    pub(super) fn enter<'a>(
+        &'a self,
+        room: &'a mut Room<H::Waiter>,
+        key: Key<'_>,
+        hash: u64,
+        now: Tick,
+        guard: &Guard,
+    ) -> Option<Contended<'a, H>> {
+        loop {
+            let found = self.table.find(key, hash, guard)?;
+            if self.mark(self.table.cell(found.slot), found.word) {
+                return Some(self.contended(room, found.slot, now));
+            }
+        }
+    }
+
+    /// The same for a key that is given a cell if it has none.
+    pub(super) fn enter_or_insert<'a>(
+        &'a self,
+        room: &'a mut Room<H::Waiter>,
+        key: Key<'_>,
+        hash: u64,
+        now: Tick,
+        guard: &Guard,
+    ) -> Result<Contended<'a, H>, Limit> {
+        loop {
+            let (found, is_new) = self
+                .table
+                .find_or_insert(key, hash, &self.bounds, now, guard)
+                .map_err(Limit::from)?;
+            let cell = self.table.cell(found.slot);
+            if is_new {
+                self.introduce(cell, found.slot);
+            }
+            if self.mark(cell, found.word) {
+                return Ok(self.contended(room, found.slot, now));
+            }
+        }
+    }
+
+    /// The same for a cell whose word belongs to the room already.
+    pub(super) fn contended<'a>(
+        &'a self,
+        room: &'a mut Room<H::Waiter>,
+        slot: u32,
+        now: Tick,
+    ) -> Contended<'a, H> {
+        Contended {
+            shard: self,
+            room,
+            cell: self.table.cell(slot),
+            slot,
+            now,
+            may_serve: true,
+        }
+    }
+
+    /// Makes a word ours that was read, with the room mutex held, before its key was compared. One
+    /// that belongs to the room is ours as long as we hold the mutex. A plain one is marked, and
+    /// the CAS tells whether it is still what was read.
+    fn mark(&self, cell: &Cell, seen: Word) -> bool {
+        let is_marked = seen.belongs_to_room();
+        if fault::injected(Fault::WaiterUnannounced) {
+            return cell.word() == seen;
+        }
+        is_marked || cell.replace_word(seen, seen.with_queued())
+    }
+
     #[cold]
-    pub(crate) fn acquire_contended(
+    pub(super) fn acquire_contended(
         &self,
         request: &Acquire<'_>,
         hash: u64,
@@ -35,106 +128,22 @@ impl<H: Host> Shard<H> {
         guard: &Guard,
     ) -> Answer<Outcome> {
         let mut room = self.room.lock();
-        let slot = match self.enter_or_insert(request.key, hash, terms.now, guard) {
-            Ok(slot) => slot,
-            Err(limit) => {
-                return Answer {
-                    outcome: Outcome::Busy(limit),
-                    slot: NONE,
-                };
+        match self.enter_or_insert(&mut room, request.key, hash, terms.now, guard) {
+            Ok(mut key) => {
+                key.catch_up();
+                let outcome = key.decide(request, terms, wait);
+                let slot = key.slot;
+                Answer { outcome, slot }
             }
-        };
-        self.settle_queue(&mut room, slot, terms.now);
-        let outcome = self.decide(&mut room, slot, request, terms, wait);
-        self.settle(&mut room, slot, terms.now);
-        Answer { outcome, slot }
-    }
-
-    /// What to answer to an acquire of a key whose state is up to date and whose word is ours.
-    fn decide(
-        &self,
-        room: &mut Room<H::Waiter>,
-        slot: u32,
-        request: &Acquire<'_>,
-        terms: &Terms,
-        wait: Option<Wait<H::Waiter>>,
-    ) -> Outcome {
-        // Whoever wants another shared lock beside its own just gets one.
-        let may_clash = request.reentrant || request.mode == Mode::Exclusive;
-        if may_clash && let Some(hold) = self.hold_of(room, slot, terms.owner) {
-            let is_upgrade = hold.mode == Mode::Shared && request.mode == Mode::Exclusive;
-            if request.reentrant && !is_upgrade {
-                if self.move_to_record(room, slot) {
-                    return self.reenter(room, slot, hold.fence, terms);
-                }
-                // Another core has just found the lease over. Then it is not ours any more: ask as anybody would.
-                self.settle_queue(room, slot, terms.now);
-                return self.decide(room, slot, request, terms, wait);
-            }
-            // Another task of the same session may be about to release it, so whoever is ready to wait may wait.
-            if is_upgrade && (request.reentrant || wait.is_none()) {
-                return Outcome::UpgradeRefused(self.describe(room, slot, terms.now));
-            }
-        }
-        let is_open = room.queue_length(slot) == 0 && self.admits(room, slot, request.mode);
-        if is_open && self.is_full(room, slot, request.mode) {
-            return Outcome::Busy(Limit::SharedHolders);
-        }
-        if is_open && self.may_issue(self.next_fence(slot)) {
-            let Some(note) = Note::try_new(request.note, &self.common.notes) else {
-                return Outcome::Busy(Limit::Bytes);
-            };
-            return Outcome::Granted(self.grant(room, slot, terms, request.mode, note));
-        }
-        match wait {
-            Some(wait) => self.enqueue(room, slot, request, terms, wait),
-            // Free, and yet not to be had: only for want of fences, which those in line wait for already.
-            None if !self.table.cell(slot).word().is_held() => Outcome::AtCeiling,
-            None => Outcome::Held(self.describe(room, slot, terms.now)),
-        }
-    }
-
-    fn enqueue(
-        &self,
-        room: &mut Room<H::Waiter>,
-        slot: u32,
-        request: &Acquire<'_>,
-        terms: &Terms,
-        wait: Wait<H::Waiter>,
-    ) -> Outcome {
-        let limits = &self.common.limits;
-        let ahead = room.queue_length(slot);
-        if ahead >= limits.waiters_per_key_max {
-            return Outcome::Busy(Limit::WaitersPerKey);
-        }
-        let Some(note) = Note::try_new(request.note, &self.common.notes) else {
-            return Outcome::Busy(Limit::Bytes);
-        };
-        if self.common.waiters.fetch_add(1, Ordering::Relaxed) >= limits.waiters_max {
-            self.common.waiters.fetch_sub(1, Ordering::Relaxed);
-            return Outcome::Busy(Limit::Waiters);
-        }
-        let want = Want {
-            owner: terms.owner,
-            mode: request.mode,
-            span: request.span,
-            note,
-        };
-        let (waiter, generation) = room.push_waiter(slot, wait.deadline, want, wait.waiter);
-        self.note_room_due(wait.deadline);
-        // The shard's number is filled in by the engine, which knows it.
-        Outcome::Queued {
-            ticket: Ticket {
-                cell: CellRef::new(0, slot),
-                waiter,
-                generation,
+            Err(limit) => Answer {
+                outcome: Outcome::Busy(limit),
+                slot: NONE,
             },
-            ahead,
         }
     }
 
     #[cold]
-    pub(crate) fn renew_contended(
+    pub(super) fn renew_contended(
         &self,
         key: Key<'_>,
         hash: u64,
@@ -143,31 +152,14 @@ impl<H: Host> Shard<H> {
         guard: &Guard,
     ) -> Renewal {
         let mut room = self.room.lock();
-        let Some(slot) = self.enter(key, hash, guard) else {
-            return Renewal::NotHeld(NotHeld::Free);
-        };
-        let outcome = match self.check_hold(&mut room, slot, fence, terms.owner, terms.now) {
-            Err(why) => Renewal::NotHeld(why),
-            Ok(()) if !self.move_to_record(&mut room, slot) => Renewal::NotHeld(NotHeld::Expired),
-            Ok(()) => {
-                let holder = room
-                    .record_mut(slot)
-                    .and_then(|record| record.holder_mut(fence));
-                let holder = holder.expect("a hold that was checked is in the record");
-                if holder.lease.kind() == Kind::Timed {
-                    holder.lease = holder.lease.with_deadline(terms.deadline);
-                }
-                let until = self.lease_end(holder.lease, terms.owner);
-                self.note_lease_end(slot, until);
-                Renewal::Renewed { until }
-            }
-        };
-        self.settle(&mut room, slot, terms.now);
-        outcome
+        match self.enter(&mut room, key, hash, terms.now, guard) {
+            Some(mut key) => key.renew(fence, terms),
+            None => Renewal::NotHeld(NotHeld::Free),
+        }
     }
 
     #[cold]
-    pub(crate) fn release_contended(
+    pub(super) fn release_contended(
         &self,
         key: Key<'_>,
         hash: u64,
@@ -177,20 +169,10 @@ impl<H: Host> Shard<H> {
         guard: &Guard,
     ) -> (Release, u64) {
         let mut room = self.room.lock();
-        let Some(slot) = self.enter(key, hash, guard) else {
-            return (Release::NotHeld(NotHeld::Free), 0);
-        };
-        let outcome = match self.check_hold(&mut room, slot, fence, owner, now) {
-            Err(why) => (Release::NotHeld(why), 0),
-            Ok(()) => {
-                let hold = self.hold_under(&room, slot, fence);
-                let count = self.take_back(&mut room, slot, fence, now);
-                let held_ms = hold.map_or(0, |seen| held_ms(seen.since_low32, now));
-                (Release::Released { count }, held_ms)
-            }
-        };
-        self.settle(&mut room, slot, now);
-        outcome
+        match self.enter(&mut room, key, hash, now, guard) {
+            Some(mut key) => key.release(fence, owner),
+            None => (Release::NotHeld(NotHeld::Free), 0),
+        }
     }
 
     pub(crate) fn downgrade(
@@ -201,85 +183,50 @@ impl<H: Host> Shard<H> {
         owner: SessionId,
         now: Tick,
     ) -> Downgrade {
-        let guard = self.pin();
+        let guard = epoch::pin();
         let mut room = self.room.lock();
-        let Some(slot) = self.enter(key, hash, &guard) else {
-            return Downgrade::NotHeld(NotHeld::Free);
-        };
-        let outcome = match self.check_hold(&mut room, slot, fence, owner, now) {
-            Err(why) => Downgrade::NotHeld(why),
-            Ok(()) if !self.move_to_record(&mut room, slot) => Downgrade::NotHeld(NotHeld::Expired),
-            Ok(()) => {
-                room.record_mut(slot).expect("just moved there").mode = Mode::Shared;
-                Downgrade::Downgraded
-            }
-        };
-        self.settle(&mut room, slot, now);
-        outcome
+        match self.enter(&mut room, key, hash, now, &guard) {
+            Some(mut key) => key.downgrade(fence, owner),
+            None => Downgrade::NotHeld(NotHeld::Free),
+        }
     }
 
-    pub(crate) fn force_contended(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        fence: Fence,
-        now: Tick,
-        guard: &Guard,
-    ) -> bool {
+    /// Takes the lock away from its holder under `fence`. `false`: there is none.
+    pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
+        let guard = epoch::pin();
         let mut room = self.room.lock();
-        let Some(slot) = self.enter(key, hash, guard) else {
-            return false;
-        };
-        self.drop_overdue(&mut room, slot, now);
-        let hold = self.hold_under(&room, slot, fence);
-        if let Some(seen) = &hold {
-            // A renewal may still get through to the lease word, and is then told by the lock word that it came too late.
-            self.remove_hold(&mut room, slot, fence, Ending::Taken, now);
-            self.tell_lost(key, fence, seen, now);
+        match self.enter(&mut room, key, hash, now, &guard) {
+            Some(mut entered) => entered.force(key, fence),
+            None => false,
         }
-        self.settle(&mut room, slot, now);
-        hold.is_some()
     }
 
     /// Takes a waiter out of line. `None`: it does not wait any more.
     pub(crate) fn cancel(&self, ticket: Ticket, now: Tick) -> Option<H::Waiter> {
         let mut room = self.room.lock();
         let slot = room.slot_of_wait(ticket.waiter, ticket.generation)?;
-        let (_, waiter) = self.remove(&mut room, ticket.waiter);
-        self.settle(&mut room, slot, now);
+        let (_, waiter) = self.contended(&mut room, slot, now).remove(ticket.waiter);
         Some(waiter)
     }
 
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
-        self.room
-            .lock()
-            .slot_of_wait(ticket.waiter, ticket.generation)
+        let room = self.room.lock();
+        room.slot_of_wait(ticket.waiter, ticket.generation)
             .is_some()
     }
 
-    /// Wakes waiters whose time is up, and expires what others wait for, at most `budget` of them. `true`: more may be due.
+    /// Ends waits whose time is up, and leases that a waiter stands behind, at most `budget` of
+    /// them. `true`: more may be due.
     pub(crate) fn advance_room(&self, now: Tick, budget: &mut u32) -> bool {
-        use crate::wheel::Due;
         if self.room_due.load(Ordering::Relaxed) > now.as_ms() {
             return false;
         }
         let mut room = self.room.lock();
         let more = loop {
-            let due = {
-                let room = &mut *room;
-                room.wheel.pop_due(&room.waiters, now, budget)
-            };
-            match due {
+            match room.pop_due(now, budget) {
                 Due::Entry(place) => {
                     let slot = room.slot_of_place(place);
-                    if room.deadline_of(place) <= now {
-                        let (_, waiter) = self.remove(&mut room, place);
-                        self.common.host.gave_up(waiter, GaveUp::TimedOut);
-                    } else {
-                        room.wait_on(place);
-                        self.record_lag(&room, slot, now);
-                    }
-                    self.settle(&mut room, slot, now);
+                    self.contended(&mut room, slot, now).look_at_waiter(place);
                 }
                 Due::Done => break false,
                 Due::OutOfBudget => break true,
@@ -289,45 +236,147 @@ impl<H: Host> Shard<H> {
         self.room_due.store(next.as_ms(), Ordering::Relaxed);
         more
     }
+}
 
-    /// Finds a key and makes its word ours. `None`: the key has no cell.
-    pub(crate) fn enter(&self, key: Key<'_>, hash: u64, guard: &Guard) -> Option<u32> {
-        loop {
-            let found = self.table.find(key, hash, guard)?;
-            if self.claim(self.table.cell(found.slot), found.word) {
-                return Some(found.slot);
+impl<H: Host> Contended<'_, H> {
+    /// The answer to an acquire of a key that is up to date.
+    fn decide(
+        &mut self,
+        request: &Acquire<'_>,
+        terms: &Terms,
+        wait: Option<Wait<H::Waiter>>,
+    ) -> Outcome {
+        // A session that wants another shared lock beside its own just gets one.
+        let may_clash = request.reentrant || request.mode == Mode::Exclusive;
+        if may_clash && let Some(hold) = self.hold_of(terms.owner) {
+            let is_upgrade = hold.mode == Mode::Shared && request.mode == Mode::Exclusive;
+            if request.reentrant && !is_upgrade {
+                if self.move_to_record() {
+                    return self.reenter(hold.fence, terms);
+                }
+                // Another core has just found the lease over. The caller asks as any other would.
+                self.catch_up();
+                return self.decide(request, terms, wait);
             }
+            // Another task of the same session may be about to release it, so a caller that is
+            // ready to wait may wait.
+            if is_upgrade && (request.reentrant || wait.is_none()) {
+                return Outcome::UpgradeRefused(self.describe());
+            }
+        }
+        let is_open = self.queue_length() == 0 && self.admits(request.mode);
+        if is_open && self.is_full(request.mode) {
+            return Outcome::Busy(Limit::SharedHolders);
+        }
+        if is_open && self.shard.may_issue(self.next_fence()) {
+            let Some(note) = Note::try_new(request.note, &self.shard.common.notes) else {
+                return Outcome::Busy(Limit::Bytes);
+            };
+            return Outcome::Granted(self.grant(terms, request.mode, note));
+        }
+        match wait {
+            Some(wait) => self.enqueue(request, terms, wait),
+            // Free, and yet not to be had: only for want of fences, which the waiters in line
+            // wait for already.
+            None if !self.cell.word().is_held() => Outcome::AtCeiling,
+            None => Outcome::Held(self.describe()),
         }
     }
 
-    pub(crate) fn enter_or_insert(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        now: Tick,
-        guard: &Guard,
-    ) -> Result<u32, Limit> {
-        loop {
-            let (found, is_new) = self
-                .table
-                .find_or_insert(key, hash, &self.bounds, now, guard)
-                .map_err(Limit::from)?;
-            let cell = self.table.cell(found.slot);
-            if is_new {
-                self.introduce(cell, found.slot);
-            }
-            if self.claim(cell, found.word) {
-                return Ok(found.slot);
-            }
+    fn enqueue(&mut self, request: &Acquire<'_>, terms: &Terms, wait: Wait<H::Waiter>) -> Outcome {
+        let common = &self.shard.common;
+        let ahead = self.queue_length();
+        if ahead >= common.limits.waiters_per_key_max {
+            return Outcome::Busy(Limit::WaitersPerKey);
+        }
+        let Some(note) = Note::try_new(request.note, &common.notes) else {
+            return Outcome::Busy(Limit::Bytes);
+        };
+        if common.waiters.fetch_add(1, Ordering::Relaxed) >= common.limits.waiters_max {
+            common.waiters.fetch_sub(1, Ordering::Relaxed);
+            return Outcome::Busy(Limit::Waiters);
+        }
+        let want = Want {
+            owner: terms.owner,
+            mode: request.mode,
+            span: request.span,
+            note,
+        };
+        let (waiter, generation) =
+            self.room
+                .push_waiter(self.slot, wait.deadline, want, wait.waiter);
+        // A new front is looked at as every front is: it may wait for the ceiling.
+        self.may_serve |= ahead == 0;
+        self.shard.note_room_due(wait.deadline);
+        Outcome::Queued {
+            ticket: Ticket {
+                cell: CellRef::new(self.shard.number, self.slot),
+                waiter,
+                generation,
+            },
+            ahead,
         }
     }
 
-    /// Makes a word ours that was seen, with the mutex held, before its key was compared. One that belongs to the room is
-    /// ours as long as we hold the mutex; a plain one is marked, and the CAS tells whether it is still what was seen.
-    fn claim(&self, cell: &Cell, seen: Word) -> bool {
-        if fault::injected(Fault::WaiterUnannounced) {
-            return cell.word() == seen;
+    fn renew(&mut self, fence: Fence, terms: &Terms) -> Renewal {
+        if let Err(why) = self.check_hold(fence, terms.owner) {
+            return Renewal::NotHeld(why);
         }
-        seen.belongs_to_room() || cell.replace_word(seen, seen.with_queued())
+        if !self.move_to_record() {
+            return Renewal::NotHeld(NotHeld::Expired);
+        }
+        let holder = self.holder_mut(fence);
+        if holder.lease.kind() == Kind::Timed {
+            holder.lease = holder.lease.with_deadline(terms.deadline);
+        }
+        let lease = holder.lease;
+        let until = self.shard.lease_end(lease, terms.owner);
+        self.note_lease_end(until);
+        Renewal::Renewed { until }
+    }
+
+    /// Takes one count of a hold away. Tells for how long it had been held, too.
+    fn release(&mut self, fence: Fence, owner: SessionId) -> (Release, u64) {
+        if let Err(why) = self.check_hold(fence, owner) {
+            return (Release::NotHeld(why), 0);
+        }
+        let hold = self.hold_under(fence);
+        let count = self.take_back(fence);
+        let held_ms = hold.map_or(0, |seen| held_ms(seen.since_low32, self.now));
+        (Release::Released { count }, held_ms)
+    }
+
+    fn downgrade(&mut self, fence: Fence, owner: SessionId) -> Downgrade {
+        if let Err(why) = self.check_hold(fence, owner) {
+            return Downgrade::NotHeld(why);
+        }
+        if !self.move_to_record() {
+            return Downgrade::NotHeld(NotHeld::Expired);
+        }
+        self.share_record();
+        Downgrade::Downgraded
+    }
+
+    fn force(&mut self, key: Key<'_>, fence: Fence) -> bool {
+        self.drop_overdue();
+        let Some(seen) = self.hold_under(fence) else {
+            return false;
+        };
+        // A renewal may still get through to the lease word, and is then told by the lock word that
+        // it came too late.
+        self.remove_hold(fence, Ending::Taken);
+        self.shard.tell_lost(key, fence, &seen, self.now);
+        true
+    }
+
+    /// A waiter came out of the wheel: its time is up, or the lease in front of it may be over.
+    fn look_at_waiter(&mut self, place: u32) {
+        if self.room.deadline_of(place) <= self.now {
+            let (_, waiter) = self.remove(place);
+            self.shard.common.host.gave_up(waiter, GaveUp::TimedOut);
+        } else {
+            self.room.wait_on(place);
+            self.record_lag();
+        }
     }
 }

@@ -1,22 +1,25 @@
-//! Who holds a contended key, for whoever asks and for those who are about to change it. Under the room mutex.
+//! What is told of a key: its holders, its queue, its last fence.
 
+use super::contended::Contended;
+use super::room::{Record, RecordHolder};
+use super::{Shard, held_ms};
 use crate::cell::{Cell, Seen};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState, Mode, NotHeld};
-use crate::room::{RecordHolder, Room};
 use crate::session::SessionId;
-use crate::shard::{Shard, held_ms};
+use crate::table::epoch;
 use crate::tick::Tick;
 use crate::word::{Kind, Word};
 
 /// How a session holds a key.
-pub(crate) struct Hold {
-    pub(crate) mode: Mode,
-    pub(crate) fence: Fence,
+pub(super) struct Hold {
+    pub(super) mode: Mode,
+    pub(super) fence: Fence,
 }
 
 impl<H: Host> Shard<H> {
+    /// What is known of a key, with the first holders whose fences lie above this one.
     pub(crate) fn query(
         &self,
         key: Key<'_>,
@@ -24,139 +27,103 @@ impl<H: Host> Shard<H> {
         above: Fence,
         now: Tick,
     ) -> Option<KeyState> {
-        let guard = self.pin();
+        let guard = epoch::pin();
         let mut room = self.room.lock();
-        let slot = self.enter(key, hash, &guard)?;
-        let state = self.state(&mut room, slot, above, now);
-        self.settle(&mut room, slot, now);
-        Some(state)
+        let mut key = self.enter(&mut room, key, hash, now, &guard)?;
+        key.catch_up();
+        Some(key.state(above))
     }
 
-    /// What is known of a key whose word is ours, with the first holders whose fences lie above
-    /// this one.
-    fn state(&self, room: &mut Room<H::Waiter>, slot: u32, above: Fence, now: Tick) -> KeyState {
-        self.settle_queue(room, slot, now);
-        let cell = self.table.cell(slot);
-        let word = cell.word();
-        let queue_length = room.queue_length(slot);
-        let (holders, holder_count) = match room.record(slot) {
-            Some(record) => {
-                let count = record.holders.len() as u32;
-                let first = record
-                    .holders
-                    .partition_point(|holder| holder.fence <= above);
-                let shown = record.holders[first..].iter().take(HOLDERS_PER_LOOK);
-                let describe =
-                    |holder| self.describe_holder(holder, record.mode, count, queue_length, now);
-                (shown.map(describe).collect(), count)
-            }
-            None if word.is_held() => {
-                let is_shown = word.fence() > above;
-                let shown =
-                    is_shown.then(|| self.describe_plain(cell, word, true, queue_length, now));
-                (shown.into_iter().collect(), 1)
-            }
-            None => (Vec::new(), 0),
-        };
-        KeyState {
-            fence: word.fence(),
-            holders,
-            holder_count,
-            queue_length,
-        }
-    }
-
-    pub(crate) fn hold_of(
+    /// The holder of a key under this very fence.
+    pub(crate) fn holder(
         &self,
-        room: &Room<H::Waiter>,
-        slot: u32,
-        owner: SessionId,
-    ) -> Option<Hold> {
-        if let Some(record) = room.record(slot) {
-            return record.holder_of(owner).map(|holder| Hold {
-                mode: record.mode,
-                fence: holder.fence,
-            });
-        }
-        let word = self.table.cell(slot).word();
-        let seen = self.seen(self.table.cell(slot), word)?;
-        (seen.owner == owner).then_some(Hold {
-            mode: Mode::Exclusive,
-            fence: word.fence(),
-        })
-    }
-
-    /// Who holds the key under this very fence, until when and since when.
-    pub(crate) fn hold_under(
-        &self,
-        room: &Room<H::Waiter>,
-        slot: u32,
+        key: Key<'_>,
+        hash: u64,
         fence: Fence,
-    ) -> Option<Seen> {
-        if let Some(record) = room.record(slot) {
-            let position = record
-                .holders
-                .binary_search_by_key(&fence, |holder| holder.fence)
-                .ok()?;
-            return Some(record.holders[position].seen());
-        }
+        now: Tick,
+    ) -> Option<Holder> {
+        let guard = epoch::pin();
+        let mut room = self.room.lock();
+        let mut key = self.enter(&mut room, key, hash, now, &guard)?;
+        key.catch_up();
+        key.holder(fence)
+    }
+
+    /// Whether a session holds a key, under whatever fence.
+    pub(crate) fn is_held_by(&self, key: Key<'_>, hash: u64, owner: SessionId, now: Tick) -> bool {
+        let guard = epoch::pin();
+        let mut room = self.room.lock();
+        let Some(mut key) = self.enter(&mut room, key, hash, now, &guard) else {
+            return false;
+        };
+        key.catch_up();
+        key.hold_of(owner).is_some()
+    }
+
+    /// Calls `visit` with the fence of each grant under which `owner` holds this cell.
+    pub(crate) fn each_hold(&self, slot: u32, owner: SessionId, mut visit: impl FnMut(Fence)) {
         let cell = self.table.cell(slot);
+        let mut word = cell.word();
+        if word.is_rich() {
+            let room = self.room.lock();
+            if let Some(record) = room.record(slot) {
+                let holders = record.holders.iter().filter(|holder| holder.owner == owner);
+                holders.for_each(|holder| visit(holder.fence));
+                return;
+            }
+            word = cell.word();
+        }
+        if cell.seen(word).is_some_and(|seen| seen.owner == owner) {
+            visit(word.fence());
+        }
+    }
+
+    /// For how many milliseconds a cell has been held under this fence; `None` if it is not.
+    pub(crate) fn held_under_ms(&self, slot: u32, fence: Fence, now: Tick) -> Option<u64> {
+        let room = self.room.lock();
+        let record = room.record(slot);
+        let seen = self.seen_under(self.table.cell(slot), record, fence)?;
+        Some(held_ms(seen.since_low32, now))
+    }
+
+    /// The oldest hold of one cell, if it is held, and for how many milliseconds.
+    pub(crate) fn oldest_hold(&self, slot: u32, now: Tick) -> Option<(Fence, u64)> {
+        let cell = self.table.cell(slot);
+        let mut word = cell.word();
+        let seen = loop {
+            let seen = self.seen(cell, word)?;
+            // Else what was read may be of the next grant, or of a note.
+            let now = cell.word();
+            if now == word {
+                break seen;
+            }
+            word = now;
+        };
+        match seen.lease.kind() {
+            Kind::Ended => None,
+            Kind::Timed | Kind::Session => Some((word.fence(), held_ms(seen.since_low32, now))),
+            Kind::Record => {
+                let room = self.room.lock();
+                // In the order of their fences, which is the order of their grants.
+                let first = room.record(slot)?.holders.first()?;
+                Some((first.fence, held_ms(first.since_low32, now)))
+            }
+        }
+    }
+
+    /// What is published of the hold under this very fence, in the words or in the record.
+    fn seen_under(&self, cell: &Cell, record: Option<&Record>, fence: Fence) -> Option<Seen> {
+        if let Some(record) = record {
+            return record.holder(fence).map(RecordHolder::seen);
+        }
         let word = cell.word();
         let seen = self.seen(cell, word)?;
         // A plain word may be released while we look, and what was read be of the next grant.
         (word.fence() == fence && cell.word() == word).then_some(seen)
     }
 
-    /// Whether `owner` holds the key under `fence`, after whatever is over has been dropped.
-    pub(crate) fn check_hold(
-        &self,
-        room: &mut Room<H::Waiter>,
-        slot: u32,
-        fence: Fence,
-        owner: SessionId,
-        now: Tick,
-    ) -> Result<(), NotHeld> {
-        let is_owner = |room: &_| {
-            self.hold_under(room, slot, fence)
-                .map(|seen| seen.owner == owner)
-        };
-        let was_owner = is_owner(room) == Some(true);
-        self.drop_overdue(room, slot, now);
-        match is_owner(room) {
-            Some(true) => Ok(()),
-            _ if was_owner => Err(NotHeld::Expired),
-            Some(false) => Err(NotHeld::OtherOwner),
-            None => {
-                let cell = self.table.cell(slot);
-                let word = cell.word();
-                Err(match word.is_held() {
-                    true => NotHeld::OtherFence,
-                    false => self.why_free(cell, word, fence),
-                })
-            }
-        }
-    }
-
-    pub(crate) fn describe(&self, room: &Room<H::Waiter>, slot: u32, now: Tick) -> Holder {
-        let cell = self.table.cell(slot);
-        let queue_length = room.queue_length(slot);
-        match room.record(slot) {
-            Some(record) => {
-                let first = record.holders.first().expect("a record has holders");
-                self.describe_holder(
-                    first,
-                    record.mode,
-                    record.holders.len() as u32,
-                    queue_length,
-                    now,
-                )
-            }
-            None => self.describe_plain(cell, cell.word(), true, queue_length, now),
-        }
-    }
-
     /// What can be said of a plain holder without a lock, and `with_note` or without.
-    pub(crate) fn describe_plain(
+    pub(super) fn describe_plain(
         &self,
         cell: &Cell,
         word: Word,
@@ -192,26 +159,117 @@ impl<H: Host> Shard<H> {
             note: note.map_or_else(Box::default, |note| note.bytes().into()),
         }
     }
+}
 
-    pub(crate) fn describe_holder(
-        &self,
-        holder: &RecordHolder,
-        mode: Mode,
-        holders: u32,
-        queue_length: u32,
-        now: Tick,
-    ) -> Holder {
+impl<H: Host> Contended<'_, H> {
+    /// What is known of the key, with the first holders whose fences lie above this one.
+    fn state(&self, above: Fence) -> KeyState {
+        let word = self.cell.word();
+        let (holders, holder_count) = match self.room.record(self.slot) {
+            Some(record) => {
+                let first = record
+                    .holders
+                    .partition_point(|holder| holder.fence <= above);
+                let shown = record.holders[first..].iter().take(HOLDERS_PER_LOOK);
+                let shown = shown.map(|holder| self.describe_holder(holder, record));
+                (shown.collect(), record.holders.len() as u32)
+            }
+            None if word.is_held() => {
+                let shown = (word.fence() > above).then(|| self.describe_words());
+                (shown.into_iter().collect(), 1)
+            }
+            None => (Vec::new(), 0),
+        };
+        KeyState {
+            fence: word.fence(),
+            holders,
+            holder_count,
+            queue_length: self.queue_length(),
+        }
+    }
+
+    fn holder(&self, fence: Fence) -> Option<Holder> {
+        let word = self.cell.word();
+        match self.room.record(self.slot) {
+            Some(record) => {
+                let holder = record.holder(fence)?;
+                Some(self.describe_holder(holder, record))
+            }
+            None => (word.is_held() && word.fence() == fence).then(|| self.describe_words()),
+        }
+    }
+
+    /// How this session holds the key.
+    pub(super) fn hold_of(&self, owner: SessionId) -> Option<Hold> {
+        if let Some(record) = self.room.record(self.slot) {
+            return record.holder_of(owner).map(|holder| Hold {
+                mode: record.mode,
+                fence: holder.fence,
+            });
+        }
+        let word = self.cell.word();
+        let seen = self.shard.seen(self.cell, word)?;
+        (seen.owner == owner).then_some(Hold {
+            mode: Mode::Exclusive,
+            fence: word.fence(),
+        })
+    }
+
+    /// What is published of the hold under this very fence.
+    pub(super) fn hold_under(&self, fence: Fence) -> Option<Seen> {
+        self.shard
+            .seen_under(self.cell, self.room.record(self.slot), fence)
+    }
+
+    /// Whether `owner` holds the key under `fence`, after what is over has been dropped.
+    pub(super) fn check_hold(&mut self, fence: Fence, owner: SessionId) -> Result<(), NotHeld> {
+        let is_owner = |key: &Self| key.hold_under(fence).map(|seen| seen.owner == owner);
+        let was_owner = is_owner(self) == Some(true);
+        self.drop_overdue();
+        match is_owner(self) {
+            Some(true) => Ok(()),
+            _ if was_owner => Err(NotHeld::Expired),
+            Some(false) => Err(NotHeld::OtherOwner),
+            None => {
+                let word = self.cell.word();
+                Err(match word.is_held() {
+                    true => NotHeld::OtherFence,
+                    false => self.shard.why_free(self.cell, word, fence),
+                })
+            }
+        }
+    }
+
+    /// The first holder.
+    pub(super) fn describe(&self) -> Holder {
+        match self.room.record(self.slot) {
+            Some(record) => {
+                let first = record.holders.first().expect("a record has holders");
+                self.describe_holder(first, record)
+            }
+            None => self.describe_words(),
+        }
+    }
+
+    /// The holder in the cell's words.
+    fn describe_words(&self) -> Holder {
+        let word = self.cell.word();
+        self.shard
+            .describe_plain(self.cell, word, true, self.queue_length(), self.now)
+    }
+
+    fn describe_holder(&self, holder: &RecordHolder, record: &Record) -> Holder {
         Holder {
             owner: Some(holder.owner),
             fence: holder.fence,
-            mode,
-            held_ms: held_ms(holder.since_low32, now),
-            until: self.lease_end(holder.lease, holder.owner),
-            session_until: self.common.sessions.deadline(holder.owner),
+            mode: record.mode,
+            held_ms: held_ms(holder.since_low32, self.now),
+            until: self.shard.lease_end(holder.lease, holder.owner),
+            session_until: self.shard.common.sessions.deadline(holder.owner),
             is_session_bound: holder.lease.kind() == Kind::Session,
             count: holder.count,
-            holders,
-            queue_length,
+            holders: record.holders.len() as u32,
+            queue_length: self.queue_length(),
             note: holder.note.bytes().into(),
         }
     }

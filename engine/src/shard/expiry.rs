@@ -100,7 +100,7 @@ impl<H: Host> Shard<H> {
         if cell.word().belongs_to_room() && !fault::injected(Fault::ExpiryForgetsWaiters) {
             let mut room = self.room.lock();
             if cell.word().belongs_to_room() {
-                self.settle(&mut room, slot, now);
+                drop(self.contended(&mut room, slot, now));
             }
         }
         let left = cell.word();
@@ -115,11 +115,7 @@ impl<H: Host> Shard<H> {
             if word.belongs_to_room() {
                 let mut room = self.room.lock();
                 if cell.word().belongs_to_room() {
-                    self.drop_holders(&mut room, slot, Ending::Expired, now, |holder| {
-                        holder.owner == owner
-                    });
-                    self.settle(&mut room, slot, now);
-                    return;
+                    return self.contended(&mut room, slot, now).drop_holds_of(owner);
                 }
                 continue;
             }

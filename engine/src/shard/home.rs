@@ -12,14 +12,13 @@ use crate::cell::ARM_AHEAD_MS_MAX;
 use crate::fault::{self, Fault};
 use crate::inbox::NEWBORN;
 use crate::request::Host;
-use crate::room::Room;
 use crate::shard::Shard;
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::{AtomicU64, Ordering};
-use crate::table::Table;
+use crate::table::{Table, epoch};
 use crate::tick::Tick;
 use crate::wheel::{Due, Links, Wheel};
-use crate::word::{Kind, Lease};
+use crate::word::Kind;
 
 /// The wheel, and the part of the inbox that was taken and not looked at yet.
 pub(crate) struct Home {
@@ -162,7 +161,7 @@ impl<H: Host> Shard<H> {
                     lease.deadline()
                 } else if idle_until > now {
                     idle_until
-                } else if self.table.evict(slot, &self.bounds, &self.pin()) {
+                } else if self.table.evict(slot, &self.bounds, &epoch::pin()) {
                     return;
                 } else {
                     // In use after all, or waited for at the ceiling: whoever is granted it asks if that is too late.
@@ -183,29 +182,7 @@ impl<H: Host> Shard<H> {
         if !self.table.cell(slot).word().belongs_to_room() {
             return;
         }
-        self.record_lag(&room, slot, now);
-        self.settle(&mut room, slot, now);
-    }
-
-    /// Takes down how late the leases are that are about to be dropped.
-    pub(crate) fn record_lag(&self, room: &Room<H::Waiter>, slot: u32, now: Tick) {
-        let record = |lease: Lease| {
-            if lease.kind() == Kind::Timed && lease.deadline().is_over(now) {
-                self.lag.record(lease.deadline().over_at().ms_until(now));
-            }
-        };
-        match room.record(slot) {
-            Some(holders) => holders
-                .holders
-                .iter()
-                .for_each(|holder| record(holder.lease)),
-            None => {
-                let cell = self.table.cell(slot);
-                cell.seen(cell.word())
-                    .into_iter()
-                    .for_each(|seen| record(seen.lease));
-            }
-        }
+        self.contended(&mut room, slot, now).record_lag();
     }
 
     fn links(&self, home: &Home) -> CellLinks<'_> {
@@ -276,7 +253,7 @@ impl LagRecord {
         }
     }
 
-    fn record(&self, late_ms: u64) {
+    pub(super) fn record(&self, late_ms: u64) {
         let bucket = if late_ms == 0 {
             0
         } else {

@@ -14,7 +14,9 @@ mod hand_off;
 pub(crate) mod home;
 pub(crate) mod inbox;
 pub(crate) mod noted;
+mod record;
 pub(crate) mod room;
+mod take_over;
 
 use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
@@ -322,36 +324,12 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Takes the lock away from whoever holds it under `fence`. `false`: nobody does.
-    pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
-        let guard = epoch::pin();
-        self.force_contended(key, hash, fence, now, &guard)
-    }
-
     /// Why the key is not held under `fence`. Whether it is was asked before.
     pub(crate) fn why_not_held(&self, key: Key<'_>, hash: u64, fence: Fence) -> NotHeld {
         match self.table.find(key, hash, &epoch::pin()) {
             None => NotHeld::Free,
             Some(found) if found.word.is_held() => NotHeld::OtherFence,
             Some(found) => self.why_free(self.table.cell(found.slot), found.word, fence),
-        }
-    }
-
-    /// Calls `visit` with the fence of each grant under which `owner` holds this cell.
-    pub(crate) fn each_hold(&self, slot: u32, owner: SessionId, mut visit: impl FnMut(Fence)) {
-        let cell = self.table.cell(slot);
-        let mut word = cell.word();
-        if word.is_rich() {
-            let room = self.room.lock();
-            if let Some(record) = room.record(slot) {
-                let holders = record.holders.iter().filter(|holder| holder.owner == owner);
-                holders.for_each(|holder| visit(holder.fence));
-                return;
-            }
-            word = cell.word();
-        }
-        if cell.seen(word).is_some_and(|seen| seen.owner == owner) {
-            visit(word.fence());
         }
     }
 
@@ -363,7 +341,7 @@ impl<H: Host> Shard<H> {
         let mut room = self.room.lock();
         for slot in room.take_starved() {
             if self.table.cell(slot).word().belongs_to_room() {
-                self.settle(&mut room, slot, now);
+                drop(self.contended(&mut room, slot, now));
             } else {
                 // Whoever waited has given up.
                 room.tidy_line(slot);
@@ -401,10 +379,6 @@ impl<H: Host> Shard<H> {
         } else {
             None
         }
-    }
-
-    pub(crate) fn pin(&self) -> Guard {
-        epoch::pin()
     }
 }
 

@@ -17,7 +17,7 @@
 //! if the word is still the same afterwards: the next user of the block writes with Release what the reader reads with Acquire,
 //! so whoever has read a byte of it finds the word changed.
 
-use crate::cell::{Cell, Ending, Seen, Terms};
+use crate::cell::{Cell, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
@@ -25,7 +25,6 @@ use crate::request::Host;
 use crate::shard::Shard;
 use crate::slab::{NONE, Slab};
 use crate::sync::Ordering;
-use crate::tick::Tick;
 use crate::word::Word;
 
 const WHOSE: usize = 0;
@@ -146,22 +145,6 @@ impl<H: Host> Shard<H> {
             drop_block(self.table.notes(), seen.note, word.fence());
         }
         is_freed
-    }
-
-    /// The same under the room mutex, for a word that is ours. It stays ours.
-    pub(crate) fn free_ours(&self, slot: u32, word: Word, ending: Ending, now: Tick) {
-        let cell = self.table.cell(slot);
-        let seen = cell.seen(word);
-        cell.set_word(Word::free(word.fence()).with_queued());
-        if let Some(seen) = seen {
-            drop_block(self.table.notes(), seen.note, word.fence());
-            if ending == Ending::Taken {
-                cell.end_as(word.fence(), ending, now);
-                self.forget_ended(cell, slot, now);
-            } else {
-                self.forget_in_time(cell, slot, seen.lease, now);
-            }
-        }
     }
 
     /// The note of a plain grant, if it has one and has not ended meanwhile.

@@ -9,7 +9,7 @@ use crate::note::Note;
 use crate::request::{Mode, Span};
 use crate::session::SessionId;
 use crate::tick::Tick;
-use crate::wheel::{Links, NONE, Wheel};
+use crate::wheel::{Due, Links, NONE, Wheel};
 use crate::word::{Kind, Lease};
 use hashbrown::HashMap;
 use std::cell::Cell;
@@ -168,6 +168,11 @@ impl<W> Room<W> {
         line.length += 1;
         self.wheel.insert(&self.waiters, place, deadline);
         (place, self.waiters.get(place).generation)
+    }
+
+    /// Takes the next waiter that is to be looked at by `now` out of the wheel.
+    pub(crate) fn pop_due(&mut self, now: Tick, budget: &mut u32) -> Due {
+        self.wheel.pop_due(&self.waiters, now, budget)
     }
 
     /// Has the wheel look at a waiter at `at`, if that is sooner than it would.
