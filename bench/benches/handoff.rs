@@ -51,9 +51,8 @@ impl Told {
 impl Host for Told {
     type Waiter = u32;
 
-    fn granted(&self, &owner: &u32, grant: Grant) -> bool {
+    fn granted(&self, owner: u32, grant: Grant) {
         self.tell(owner, grant.fence.get());
-        true
     }
     fn gave_up(&self, owner: u32, why: GaveUp) {
         panic!("owner {owner} gave up: {why:?}");
@@ -96,7 +95,13 @@ impl Line for Engine<Told> {
     }
 
     fn ask(&self, seat: &mut Seat, owner: u32, key: Key<'_>) -> Option<u64> {
-        match self.acquire_or_wait(seat, &Acquire::exclusive(key, TTL_MS), WAIT_MS, owner, NOW) {
+        match self.acquire_or_wait(
+            seat,
+            &Acquire::exclusive(key, TTL_MS),
+            WAIT_MS,
+            || Some(owner),
+            NOW,
+        ) {
             Outcome::Granted(grant) => Some(grant.fence.get()),
             Outcome::Queued { .. } => None,
             other => panic!("{other:?}"),

@@ -61,7 +61,7 @@ use api::{request, settings};
 use cell::{note, word};
 use memory::{arena, chunk, hint, pieces, slab};
 use session::seat;
-use shard::{claim, home, inbox, noted, room};
+use shard::{claim, home, inbox, noted};
 use sync::{mailbox, sleep};
 use time::tick;
 

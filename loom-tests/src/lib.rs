@@ -123,9 +123,8 @@ impl Notes {
 impl Host for Notes {
     type Waiter = &'static str;
 
-    fn granted(&self, waiter: &&'static str, grant: Grant) -> bool {
+    fn granted(&self, waiter: &'static str, grant: Grant) {
         self.add(|told| told.grants.push((waiter, grant)));
-        true
     }
 
     fn gave_up(&self, waiter: &'static str, why: GaveUp) {
@@ -316,7 +315,7 @@ impl Client {
     /// Takes the lock or stands in line for it, under a name by which the host is told.
     pub fn stand_in_line(&mut self, request: &Acquire<'_>, who: &'static str, now: Tick) -> Place {
         let seat = &mut self.seat;
-        match (self.world.0).acquire_or_wait(seat, request, WAIT_MS, who, now) {
+        match (self.world.0).acquire_or_wait(seat, request, WAIT_MS, || Some(who), now) {
             Outcome::Granted(grant) => Place::Granted(grant),
             Outcome::Queued { ticket, .. } => Place::InLine(ticket),
             other => panic!("{who} stood in line, and the answer was {other:?}"),

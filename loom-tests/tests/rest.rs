@@ -104,7 +104,7 @@ fn rest_against_waiter() {
             let request = Acquire::exclusive(key(KEY), LATE_MS);
             world
                 .engine()
-                .acquire_or_wait(b.seat(), &request, SOON_MS, "b", at(0));
+                .acquire_or_wait(b.seat(), &request, SOON_MS, || Some("b"), at(0));
         }
     });
     let slept_until = world.turn_and_rest(at(0));

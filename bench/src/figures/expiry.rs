@@ -69,9 +69,7 @@ impl Lags {
 impl Host for Lags {
     type Waiter = ();
 
-    fn granted(&self, (): &(), _: Grant) -> bool {
-        true
-    }
+    fn granted(&self, (): (), _: Grant) {}
     fn gave_up(&self, (): (), _: GaveUp) {}
     fn lost(&self, loss: &Loss<'_>) {
         self.record(loss.late_ms);

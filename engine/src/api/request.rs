@@ -2,7 +2,6 @@
 
 use crate::fence::Fence;
 use crate::key::Key;
-use crate::noted::SHORT_NOTE_BYTES_MAX;
 use crate::session::SessionId;
 use crate::tick::Tick;
 
@@ -41,16 +40,6 @@ impl<'a> Acquire<'a> {
             note: &[],
             asks_who: true,
         }
-    }
-
-    /// Whether its grant fits into the words of a cell, and a block for its note. Shared holders, long notes and leases without
-    /// an end are kept in a record: with its record the wheel learns that a key is free, and need not wait for the end of
-    /// its lease.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.mode == Mode::Exclusive
-            && self.note.len() <= SHORT_NOTE_BYTES_MAX
-            && self.span != Span::Forever
     }
 
     /// A shared lock on `key` for `ttl_ms`.
@@ -301,8 +290,9 @@ pub trait Host: Send + Sync {
     /// How a waiter is reached.
     type Waiter: Send;
 
-    /// The lock was handed to this waiter. `false`: nobody is there any more, and the lock goes on to the next in line.
-    fn granted(&self, waiter: &Self::Waiter, grant: Grant) -> bool;
+    /// The lock was handed to this waiter. A host that finds its client gone releases the lock
+    /// like any other.
+    fn granted(&self, waiter: Self::Waiter, grant: Grant);
 
     /// This wait is over without a grant.
     fn gave_up(&self, waiter: Self::Waiter, why: GaveUp);

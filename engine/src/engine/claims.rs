@@ -13,8 +13,10 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Settings::keys_restored`]: crate::Settings::keys_restored
     pub fn restore(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Result<bool, Limit> {
-        let (number, hash) = self.locate(old.key);
-        let answer = self.shard(number).restore(old, hash, seat.session(), now)?;
+        let (number, target) = self.target(old.key, None);
+        let answer = self
+            .shard(number)
+            .restore(target, old, seat.session(), now)?;
         if answer.outcome {
             // Nothing to sweep: what was taken so far is held.
             let cell = CellRef::new(number, answer.slot);
@@ -38,9 +40,9 @@ impl<H: Host> Engine<H> {
         if let Some(invalid) = invalid(old) {
             return Reclaimed::Invalid(invalid);
         }
-        let (number, hash) = self.locate(old.key);
+        let (number, target) = self.target(old.key, None);
         let shard = self.shard(number);
-        let answer = shard.reclaim(old, hash, seat.session(), now);
+        let answer = shard.reclaim(target, old, seat.session(), now);
         if let Reclaimed::Granted(_) = answer.outcome {
             let cell = CellRef::new(number, answer.slot);
             self.remember(seat, Taken::new(cell, old.fence));

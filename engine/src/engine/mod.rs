@@ -11,7 +11,7 @@ use crate::request::{
 use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
 use crate::session::{SessionId, Sessions};
 use crate::settings::Settings;
-use crate::shard::{Common, Limits, Shard, Wait};
+use crate::shard::{Common, Limits, Shard, Target, Wait};
 use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::AtomicU32;
 use crate::table::epoch::{self, Guard};
@@ -33,6 +33,7 @@ mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use fast_path::Missed;
 pub use holds::Held;
 pub use listing::{Cursor, Page};
 pub use survey::{Hold, Survey};
@@ -44,9 +45,7 @@ pub struct Alone;
 impl Host for Alone {
     type Waiter = ();
 
-    fn granted(&self, (): &(), _: Grant) -> bool {
-        true
-    }
+    fn granted(&self, (): (), _: Grant) {}
     fn gave_up(&self, (): (), _: GaveUp) {}
     fn lost(&self, _: &Loss<'_>) {}
     fn session_ended(&self, _: SessionId) {}
@@ -166,35 +165,37 @@ impl<H: Host> Engine<H> {
     #[inline]
     pub fn acquire(&self, seat: &mut Seat, request: &Acquire<'_>, now: Tick) -> Outcome {
         match self.take_free(seat, request, now) {
-            Some(outcome) => outcome,
-            None => self.acquire_with(seat, request, None, now),
+            Ok(outcome) => outcome,
+            Err(missed) => self.acquire_with(seat, request, missed, None, now),
         }
     }
 
-    /// Asks for a lock, ready to wait `wait_ms` for it. `waiter` is how the host will reach whoever waits.
+    /// Asks for a lock, ready to wait `wait_ms` for it. `waiter` is called once the caller has to
+    /// wait, and makes the handle by which the host will reach it; or `None`, if the caller cannot
+    /// wait after all, and is then answered as by [`Engine::acquire`]. It is called while the
+    /// engine holds a shard's mutex: it must be quick, must not wait and must not call the engine.
     pub fn acquire_or_wait(
         &self,
         seat: &mut Seat,
         request: &Acquire<'_>,
         wait_ms: u64,
-        waiter: H::Waiter,
+        waiter: impl FnOnce() -> Option<H::Waiter>,
         now: Tick,
     ) -> Outcome {
         if wait_ms == 0 || wait_ms > WAIT_MS_MAX {
             return Outcome::Invalid(Invalid::Wait { wait_ms });
         }
-        if let Some(outcome) = self.take_free(seat, request, now) {
-            return outcome;
+        match self.take_free(seat, request, now) {
+            Ok(outcome) => outcome,
+            Err(missed) => {
+                let mut waiter = Some(waiter);
+                let wait = Wait {
+                    deadline: now.plus_ms(wait_ms),
+                    make: &mut || waiter.take().and_then(|make| make()),
+                };
+                self.acquire_with(seat, request, missed, Some(wait), now)
+            }
         }
-        self.acquire_with(
-            seat,
-            request,
-            Some(Wait {
-                deadline: now.plus_ms(wait_ms),
-                waiter,
-            }),
-            now,
-        )
     }
 
     /// A session may end on another core while it acquires on this one. Its seat here may have been vacated already, so the
@@ -213,7 +214,8 @@ impl<H: Host> Engine<H> {
         &self,
         seat: &mut Seat,
         request: &Acquire<'_>,
-        wait: Option<Wait<H::Waiter>>,
+        Missed(near): Missed,
+        wait: Option<Wait<'_, H::Waiter>>,
         now: Tick,
     ) -> Outcome {
         if let Some(invalid) = invalid_span(request.span) {
@@ -227,9 +229,9 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return Outcome::SessionEnded;
         }
-        let (shard_number, hash) = self.locate(request.key);
+        let (shard_number, target) = self.target(request.key, near);
         let shard = &self.shards[shard_number];
-        let answer = shard.acquire(request, hash, seat.session(), wait, now);
+        let answer = shard.acquire(target, request, seat.session(), wait, now);
         match &answer.outcome {
             Outcome::Granted(grant) => {
                 if grant.count == 1 {
@@ -284,8 +286,8 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return Renewal::NotHeld(NotHeld::SessionEnded);
         }
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].renew(key, hash, fence, seat.session(), span, now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].renew(target, fence, seat.session(), span, now)
     }
 
     /// Frees the lock named by key and fence.
@@ -307,8 +309,8 @@ impl<H: Host> Engine<H> {
             return (Release::NotHeld(NotHeld::SessionEnded), 0);
         }
         match self.give_back(seat, key, fence, now) {
-            Some(held_ms) => (Release::Released { count: 0 }, held_ms),
-            None => self.release_with(seat, key, fence, now),
+            Ok(held_ms) => (Release::Released { count: 0 }, held_ms),
+            Err(missed) => self.release_with(seat, key, fence, missed, now),
         }
     }
 
@@ -319,10 +321,11 @@ impl<H: Host> Engine<H> {
         seat: &mut Seat,
         key: Key<'_>,
         fence: Fence,
+        Missed(near): Missed,
         now: Tick,
     ) -> (Release, u64) {
-        let (shard, hash) = self.locate(key);
-        let answer = self.shards[shard].release(key, hash, fence, seat.session(), now);
+        let (shard, target) = self.target(key, near);
+        let answer = self.shards[shard].release(target, fence, seat.session(), now);
         if answer.slot != NONE && answer.outcome.0 == (Release::Released { count: 0 }) {
             seat.forget(Taken::new(CellRef::new(shard, answer.slot), fence));
         }
@@ -334,8 +337,8 @@ impl<H: Host> Engine<H> {
         if self.common.sessions.is_ended(seat.session(), now) {
             return Downgrade::NotHeld(NotHeld::SessionEnded);
         }
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].downgrade(key, hash, fence, seat.session(), now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].downgrade(target, fence, seat.session(), now)
     }
 
     /// Takes a waiter out of line and gives it back. `None`: it has been granted, has given up or was never there.
@@ -345,14 +348,14 @@ impl<H: Host> Engine<H> {
 
     /// Takes a lock away from its holder, who is told. `false`: it is not held under this fence.
     pub fn force_release(&self, key: Key<'_>, fence: Fence, now: Tick) -> bool {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].force(key, hash, fence, now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].force(target, fence, now)
     }
 
     /// Why a key is not held under `fence`, for a caller who has just been told that it is not.
     pub fn why_not_held(&self, key: Key<'_>, fence: Fence) -> NotHeld {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].why_not_held(key, hash, fence)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].why_not_held(target, fence)
     }
 
     pub(crate) fn shard(&self, number: usize) -> &Shard<H> {
@@ -364,6 +367,26 @@ impl<H: Host> Engine<H> {
         let hash = self.hash_key.hash_one(key.bytes());
         // Bits that the index uses neither for positions nor for tags.
         ((hash >> 40) as usize & (self.shards.len() - 1), hash)
+    }
+
+    /// Where to look for a key: in the cell that was found for it a moment ago, else in the index.
+    #[inline]
+    pub(crate) fn target<'k>(&self, key: Key<'k>, near: Option<CellRef>) -> (usize, Target<'k>) {
+        if let Some(near) = near {
+            let target = Target {
+                key,
+                near: near.slot(),
+                hash: None,
+            };
+            return (near.shard(), target);
+        }
+        let (shard, hash) = self.locate(key);
+        let target = Target {
+            key,
+            near: NONE,
+            hash: Some(hash),
+        };
+        (shard, target)
     }
 
     #[inline]

@@ -19,8 +19,8 @@ impl<H: Host> Engine<H> {
 
     /// As [`Engine::query`], with the first holders whose fences lie above this one.
     pub fn query_above(&self, key: Key<'_>, above: Fence, now: Tick) -> Option<KeyState> {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].query(key, hash, above, now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].query(target, above, now)
     }
 
     /// As [`Engine::query`], with up to `holders_max` holders, by as many looks as it takes. Between
@@ -42,13 +42,13 @@ impl<H: Host> Engine<H> {
 
     /// The holder of this key under this fence, if there is one.
     pub fn holder(&self, key: Key<'_>, fence: Fence, now: Tick) -> Option<Holder> {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].holder(key, hash, fence, now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].holder(target, fence, now)
     }
 
     /// Whether a session holds this key, under whatever fence.
     pub fn is_held_by(&self, key: Key<'_>, session: SessionId, now: Tick) -> bool {
-        let (shard, hash) = self.locate(key);
-        self.shards[shard].is_held_by(key, hash, session, now)
+        let (shard, target) = self.target(key, None);
+        self.shards[shard].is_held_by(target, session, now)
     }
 }

@@ -30,10 +30,10 @@ impl<H: Host> Engine<H> {
         if !self.is_open(seat.session(), now) {
             return Some(Outcome::SessionEnded);
         }
-        let (number, hash) = self.locate(request.key);
+        let (number, target) = self.target(request.key, None);
         let shard = self.shard(number);
         let terms = Terms::new(seat.session(), request.span, now);
-        let answer = shard.take_over(request, hash, &terms, from);
+        let answer = shard.take_over(target, request, &terms, from);
         if let Some(Outcome::Granted(grant)) = &answer.outcome {
             let cell = CellRef::new(number, answer.slot);
             self.remember(seat, Taken::new(cell, grant.fence));

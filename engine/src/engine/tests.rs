@@ -130,9 +130,8 @@ struct Last(Mutex<Option<Grant>>);
 impl Host for Last {
     type Waiter = ();
 
-    fn granted(&self, (): &(), grant: Grant) -> bool {
+    fn granted(&self, (): (), grant: Grant) {
         *self.0.lock().unwrap() = Some(grant);
-        true
     }
     fn gave_up(&self, (): (), _: GaveUp) {}
     fn lost(&self, _: &Loss<'_>) {}
@@ -162,7 +161,7 @@ fn a_hot_key_that_always_comes_through_the_queue_is_remembered_once() {
                 mode,
                 ..Acquire::exclusive(key, TTL_MS_MAX)
             };
-            let ticket = match engine.acquire_or_wait(next, &request, 1000, (), at(1)) {
+            let ticket = match engine.acquire_or_wait(next, &request, 1000, || Some(()), at(1)) {
                 Outcome::Queued { ticket, .. } => Some(ticket),
                 Outcome::Granted(grant) => {
                     *engine.host().0.lock().unwrap() = Some(grant);
@@ -201,7 +200,7 @@ fn what_came_through_the_queue_is_freed_with_its_session_though_its_ticket_is_ol
             mode,
             ..Acquire::exclusive(Key::new(&bytes).unwrap(), TTL_MS_MAX)
         };
-        let outcome = engine.acquire_or_wait(&mut waiter, &request, 1000, (), at(1));
+        let outcome = engine.acquire_or_wait(&mut waiter, &request, 1000, || Some(()), at(1));
         assert!(matches!(outcome, Outcome::Queued { .. }));
         release(&engine, &mut holder, name, fence);
     }

@@ -16,7 +16,7 @@ use super::contended::Contended;
 use super::noted::SHORT_NOTE_BYTES_MAX;
 use super::record::longer_of;
 use super::room::{Record, RecordHolder};
-use super::{Answer, Shard, held_ms};
+use super::{Answer, Shard, Target, held_ms};
 use crate::cell::{Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
@@ -84,8 +84,8 @@ impl<H: Host> Shard<H> {
     /// Puts a lock back. `false` beside its slot: the key is held in a mode that does not admit it.
     pub(crate) fn restore(
         &self,
+        target: Target<'_>,
         old: &OldHold<'_>,
-        hash: u64,
         owner: SessionId,
         now: Tick,
     ) -> Result<Answer<bool>, Limit> {
@@ -97,13 +97,8 @@ impl<H: Host> Shard<H> {
         let terms = old.terms(owner, now);
         let guard = epoch::pin();
         if old.is_plain() {
-            let (found, is_new) =
-                self.table
-                    .find_or_insert(old.key, hash, &self.bounds, now, &guard)?;
+            let found = self.find_or_insert(target, now, &guard)?;
             let (cell, slot) = (self.table.cell(found.slot), found.slot);
-            if is_new {
-                self.introduce(cell, slot);
-            }
             let is_taken = match old.note {
                 _ if !found.word.is_plain_free() => Some(false),
                 [] => Some(cell.try_grant(found.word, old.fence, &terms)),
@@ -114,26 +109,25 @@ impl<H: Host> Shard<H> {
                 if outcome {
                     self.watch(cell, slot, &terms);
                 }
-                return Ok(Answer { outcome, slot });
+                return Ok(Answer::new(outcome, slot));
             }
         }
         let mut room = self.room.lock();
-        let mut key = self.enter_or_insert(&mut room, old.key, hash, now, &guard)?;
+        let mut key = self.enter_or_insert(&mut room, target, now, &guard)?;
         let outcome = key.admits(old.mode);
         if outcome {
             // It was accepted before.
             let note = Note::keep(old.note, &self.common.notes);
             key.put_back(old, &terms, note);
         }
-        let slot = key.slot;
-        Ok(Answer { outcome, slot })
+        Ok(Answer::new(outcome, key.slot))
     }
 
     /// Answers a claim.
     pub(crate) fn reclaim(
         &self,
+        target: Target<'_>,
         old: &OldHold<'_>,
-        hash: u64,
         owner: SessionId,
         now: Tick,
     ) -> Answer<Reclaimed> {
@@ -144,24 +138,17 @@ impl<H: Host> Shard<H> {
         // see `raise_ceiling`.
         let is_open = self.bounds.ceiling() == self.bounds.start();
         let entered = if is_open && old.fence <= self.bounds.start() {
-            self.enter_or_insert(&mut room, old.key, hash, now, &guard)
+            self.enter_or_insert(&mut room, target, now, &guard)
                 .map_err(Reclaimed::Busy)
         } else {
             // Too late, or never granted. It may still be a repetition of a claim that came in
             // time.
-            self.enter(&mut room, old.key, hash, now, &guard)
+            self.enter(&mut room, target, now, &guard)
                 .ok_or(Reclaimed::NotHeld(NotHeld::Free))
         };
         match entered {
-            Ok(mut key) => {
-                let outcome = key.decide_claim(old, &terms, is_open);
-                let slot = key.slot;
-                Answer { outcome, slot }
-            }
-            Err(outcome) => Answer {
-                outcome,
-                slot: NONE,
-            },
+            Ok(mut key) => Answer::new(key.decide_claim(old, &terms, is_open), key.slot),
+            Err(outcome) => Answer::new(outcome, NONE),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! them, `claim.rs` and `take_over.rs` the verbs of their own kind.
 
 use super::room::{Room, Want};
-use super::{Answer, Shard, Wait, held_ms};
+use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::cell::{Cell, Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
@@ -53,13 +53,12 @@ impl<H: Host> Shard<H> {
     pub(super) fn enter<'a>(
         &'a self,
         room: &'a mut Room<H::Waiter>,
-        key: Key<'_>,
-        hash: u64,
+        target: Target<'_>,
         now: Tick,
         guard: &Guard,
     ) -> Option<Contended<'a, H>> {
         loop {
-            let found = self.table.find(key, hash, guard)?;
+            let found = self.find(target, guard)?;
             if self.mark(self.table.cell(found.slot), found.word) {
                 return Some(self.contended(room, found.slot, now));
             }
@@ -70,21 +69,13 @@ impl<H: Host> Shard<H> {
     pub(super) fn enter_or_insert<'a>(
         &'a self,
         room: &'a mut Room<H::Waiter>,
-        key: Key<'_>,
-        hash: u64,
+        target: Target<'_>,
         now: Tick,
         guard: &Guard,
     ) -> Result<Contended<'a, H>, Limit> {
         loop {
-            let (found, is_new) = self
-                .table
-                .find_or_insert(key, hash, &self.bounds, now, guard)
-                .map_err(Limit::from)?;
-            let cell = self.table.cell(found.slot);
-            if is_new {
-                self.introduce(cell, found.slot);
-            }
-            if self.mark(cell, found.word) {
+            let found = self.find_or_insert(target, now, guard)?;
+            if self.mark(self.table.cell(found.slot), found.word) {
                 return Ok(self.contended(room, found.slot, now));
             }
         }
@@ -121,38 +112,32 @@ impl<H: Host> Shard<H> {
     #[cold]
     pub(super) fn acquire_contended(
         &self,
+        target: Target<'_>,
         request: &Acquire<'_>,
-        hash: u64,
         terms: &Terms,
-        wait: Option<Wait<H::Waiter>>,
+        wait: Option<Wait<'_, H::Waiter>>,
         guard: &Guard,
     ) -> Answer<Outcome> {
         let mut room = self.room.lock();
-        match self.enter_or_insert(&mut room, request.key, hash, terms.now, guard) {
+        match self.enter_or_insert(&mut room, target, terms.now, guard) {
             Ok(mut key) => {
                 key.catch_up();
-                let outcome = key.decide(request, terms, wait);
-                let slot = key.slot;
-                Answer { outcome, slot }
+                Answer::new(key.decide(request, terms, wait), key.slot)
             }
-            Err(limit) => Answer {
-                outcome: Outcome::Busy(limit),
-                slot: NONE,
-            },
+            Err(limit) => Answer::new(Outcome::Busy(limit), NONE),
         }
     }
 
     #[cold]
     pub(super) fn renew_contended(
         &self,
-        key: Key<'_>,
-        hash: u64,
+        target: Target<'_>,
         fence: Fence,
         terms: &Terms,
         guard: &Guard,
     ) -> Renewal {
         let mut room = self.room.lock();
-        match self.enter(&mut room, key, hash, terms.now, guard) {
+        match self.enter(&mut room, target, terms.now, guard) {
             Some(mut key) => key.renew(fence, terms),
             None => Renewal::NotHeld(NotHeld::Free),
         }
@@ -161,42 +146,40 @@ impl<H: Host> Shard<H> {
     #[cold]
     pub(super) fn release_contended(
         &self,
-        key: Key<'_>,
-        hash: u64,
+        target: Target<'_>,
         fence: Fence,
         owner: SessionId,
         now: Tick,
         guard: &Guard,
-    ) -> (Release, u64) {
+    ) -> Answer<(Release, u64)> {
         let mut room = self.room.lock();
-        match self.enter(&mut room, key, hash, now, guard) {
-            Some(mut key) => key.release(fence, owner),
-            None => (Release::NotHeld(NotHeld::Free), 0),
+        match self.enter(&mut room, target, now, guard) {
+            Some(mut key) => Answer::new(key.release(fence, owner), key.slot),
+            None => Answer::new((Release::NotHeld(NotHeld::Free), 0), NONE),
         }
     }
 
     pub(crate) fn downgrade(
         &self,
-        key: Key<'_>,
-        hash: u64,
+        target: Target<'_>,
         fence: Fence,
         owner: SessionId,
         now: Tick,
     ) -> Downgrade {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        match self.enter(&mut room, key, hash, now, &guard) {
+        match self.enter(&mut room, target, now, &guard) {
             Some(mut key) => key.downgrade(fence, owner),
             None => Downgrade::NotHeld(NotHeld::Free),
         }
     }
 
     /// Takes the lock away from its holder under `fence`. `false`: there is none.
-    pub(crate) fn force(&self, key: Key<'_>, hash: u64, fence: Fence, now: Tick) -> bool {
+    pub(crate) fn force(&self, target: Target<'_>, fence: Fence, now: Tick) -> bool {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        match self.enter(&mut room, key, hash, now, &guard) {
-            Some(mut entered) => entered.force(key, fence),
+        match self.enter(&mut room, target, now, &guard) {
+            Some(mut key) => key.force(target.key, fence),
             None => false,
         }
     }
@@ -244,7 +227,7 @@ impl<H: Host> Contended<'_, H> {
         &mut self,
         request: &Acquire<'_>,
         terms: &Terms,
-        wait: Option<Wait<H::Waiter>>,
+        wait: Option<Wait<'_, H::Waiter>>,
     ) -> Outcome {
         // A session that wants another shared lock beside its own just gets one.
         let may_clash = request.reentrant || request.mode == Mode::Exclusive;
@@ -274,16 +257,26 @@ impl<H: Host> Contended<'_, H> {
             };
             return Outcome::Granted(self.grant(terms, request.mode, note));
         }
-        match wait {
-            Some(wait) => self.enqueue(request, terms, wait),
-            // Free, and yet not to be had: only for want of fences, which the waiters in line
-            // wait for already.
-            None if !self.cell.word().is_held() => Outcome::AtCeiling,
-            None => Outcome::Held(self.describe()),
+        if let Some(wait) = wait
+            && let Some(waiter) = (wait.make)()
+        {
+            return self.enqueue(request, terms, wait.deadline, waiter);
+        }
+        match self.cell.word().is_held() {
+            true => Outcome::Held(self.describe()),
+            // Free, and yet not to be had: only for want of fences, which the waiters in line wait
+            // for already.
+            false => Outcome::AtCeiling,
         }
     }
 
-    fn enqueue(&mut self, request: &Acquire<'_>, terms: &Terms, wait: Wait<H::Waiter>) -> Outcome {
+    fn enqueue(
+        &mut self,
+        request: &Acquire<'_>,
+        terms: &Terms,
+        deadline: Tick,
+        waiter: H::Waiter,
+    ) -> Outcome {
         let common = &self.shard.common;
         let ahead = self.queue_length();
         if ahead >= common.limits.waiters_per_key_max {
@@ -302,16 +295,14 @@ impl<H: Host> Contended<'_, H> {
             span: request.span,
             note,
         };
-        let (waiter, generation) =
-            self.room
-                .push_waiter(self.slot, wait.deadline, want, wait.waiter);
+        let (place, generation) = self.room.push_waiter(self.slot, deadline, want, waiter);
         // A new front is looked at as every front is: it may wait for the ceiling.
         self.may_serve |= ahead == 0;
-        self.shard.note_room_due(wait.deadline);
+        self.shard.note_room_due(deadline);
         Outcome::Queued {
             ticket: Ticket {
                 cell: CellRef::new(self.shard.number, self.slot),
-                waiter,
+                waiter: place,
                 generation,
             },
             ahead,

@@ -2,10 +2,9 @@
 
 use super::contended::Contended;
 use super::room::{Record, RecordHolder};
-use super::{Shard, held_ms};
+use super::{Shard, Target, held_ms};
 use crate::cell::{Cell, Seen};
 use crate::fence::Fence;
-use crate::key::Key;
 use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState, Mode, NotHeld};
 use crate::session::SessionId;
 use crate::table::epoch;
@@ -20,40 +19,28 @@ pub(super) struct Hold {
 
 impl<H: Host> Shard<H> {
     /// What is known of a key, with the first holders whose fences lie above this one.
-    pub(crate) fn query(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        above: Fence,
-        now: Tick,
-    ) -> Option<KeyState> {
+    pub(crate) fn query(&self, target: Target<'_>, above: Fence, now: Tick) -> Option<KeyState> {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        let mut key = self.enter(&mut room, key, hash, now, &guard)?;
+        let mut key = self.enter(&mut room, target, now, &guard)?;
         key.catch_up();
         Some(key.state(above))
     }
 
     /// The holder of a key under this very fence.
-    pub(crate) fn holder(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        fence: Fence,
-        now: Tick,
-    ) -> Option<Holder> {
+    pub(crate) fn holder(&self, target: Target<'_>, fence: Fence, now: Tick) -> Option<Holder> {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        let mut key = self.enter(&mut room, key, hash, now, &guard)?;
+        let mut key = self.enter(&mut room, target, now, &guard)?;
         key.catch_up();
         key.holder(fence)
     }
 
     /// Whether a session holds a key, under whatever fence.
-    pub(crate) fn is_held_by(&self, key: Key<'_>, hash: u64, owner: SessionId, now: Tick) -> bool {
+    pub(crate) fn is_held_by(&self, target: Target<'_>, owner: SessionId, now: Tick) -> bool {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        let Some(mut key) = self.enter(&mut room, key, hash, now, &guard) else {
+        let Some(mut key) = self.enter(&mut room, target, now, &guard) else {
             return false;
         };
         key.catch_up();

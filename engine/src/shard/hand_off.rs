@@ -4,7 +4,7 @@
 use super::Shard;
 use super::contended::Contended;
 use super::room::{Record, RecordHolder, Want};
-use crate::cell::{Ending, Terms};
+use crate::cell::Terms;
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::note::Note;
@@ -60,9 +60,7 @@ impl<H: Host> Contended<'_, H> {
             let terms = Terms::new(want.owner, want.span, self.now);
             // Granted first and told afterwards: a waiter that hears of it may release at once.
             let grant = self.grant(&terms, want.mode, want.note);
-            if !self.shard.common.host.granted(&waiter, grant) {
-                self.remove_hold(grant.fence, Ending::Released);
-            }
+            self.shard.common.host.granted(waiter, grant);
         }
         self.may_serve = false;
     }

@@ -1,10 +1,9 @@
-//! One shard: the file where table, room, wheel and fences meet. Here are the verbs as far as a CAS can decide them; the short way
-//! that most calls take is in `engine/short_way.rs`, what happens under the room mutex in `contended.rs`, what the home core does in
-//! `home.rs`.
+//! One shard: where table, room, wheel and fences meet.
 //!
-//! Who may touch what. Any core may change a plain lock word by CAS. Only the holder of the room mutex changes a word that
-//! is QUEUED or RICH, and only it touches queues and records. Only the home core, holding `home`, turns the wheel and
-//! evicts cells. Nobody waits for anybody while holding a mutex, and `home` is never taken inside `room`.
+//! Who may touch what. Any core may change a plain lock word by CAS (`plain.rs`). Only the holder of
+//! the room mutex changes a word that is QUEUED or RICH, and only it touches queues and records
+//! (`contended.rs`). Only the home core, holding `home`, turns the wheel and evicts cells
+//! (`home.rs`). No caller waits while it holds a mutex, and `home` is never taken inside `room`.
 
 pub(crate) mod claim;
 mod contended;
@@ -14,26 +13,25 @@ mod hand_off;
 pub(crate) mod home;
 pub(crate) mod inbox;
 pub(crate) mod noted;
+mod plain;
 mod record;
-pub(crate) mod room;
+mod room;
 mod take_over;
 
-use crate::cell::{self, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::{Bounds, Fence};
-use crate::home::{Home, LagRecord};
-use crate::inbox::AWAKE;
 use crate::key::Key;
 use crate::note::NoteBudget;
-use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
-use crate::room::Room;
-use crate::session::{SessionId, Sessions};
+use crate::request::{Host, Limit};
+use crate::session::Sessions;
 use crate::slab::NONE;
 use crate::sync::{AtomicU32, AtomicU64, Mutex};
-use crate::table::Table;
-use crate::table::epoch::{self, Guard};
+use crate::table::epoch::Guard;
+use crate::table::{Found, Table};
 use crate::tick::Tick;
-use crate::word::{Kind, Word};
+use home::{Home, LagRecord};
+use inbox::AWAKE;
+use room::Room;
 use std::sync::Arc;
 
 /// What all shards share.
@@ -73,16 +71,34 @@ pub(crate) struct Shard<H: Host> {
     pub(crate) lag: LagRecord,
 }
 
-/// A wish to wait: until when, and how to tell.
-pub(crate) struct Wait<W> {
+/// A wish to wait: until when, and how to make the waiter once it is needed.
+pub(crate) struct Wait<'w, W> {
     pub(crate) deadline: Tick,
-    pub(crate) waiter: W,
+    /// `None`: the caller cannot wait after all, and is answered as one that does not want to.
+    pub(crate) make: &'w mut dyn FnMut() -> Option<W>,
+}
+
+/// A key, and what its caller knows of where its cell is.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'k> {
+    pub(crate) key: Key<'k>,
+    /// The cell that a caller found for this key a moment ago, or used last; `NONE` without one. It
+    /// may have become another key's.
+    pub(crate) near: u32,
+    /// Worked out when the index is asked, if the caller has not.
+    pub(crate) hash: Option<u64>,
 }
 
 /// Where a call found what it was about; the caller's seat remembers the cell.
 pub(crate) struct Answer<T> {
     pub(crate) outcome: T,
     pub(crate) slot: u32,
+}
+
+impl<T> Answer<T> {
+    fn new(outcome: T, slot: u32) -> Self {
+        Answer { outcome, slot }
+    }
 }
 
 impl<H: Host> Shard<H> {
@@ -108,229 +124,42 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Grants, queues or refuses one acquire. Runs to completion on the calling core; never waits.
-    pub(crate) fn acquire(
-        &self,
-        request: &Acquire<'_>,
-        hash: u64,
-        owner: SessionId,
-        wait: Option<Wait<H::Waiter>>,
-        now: Tick,
-    ) -> Answer<Outcome> {
-        let guard = epoch::pin();
-        let terms = Terms::new(owner, request.span, now);
-        // What lives in a record is under the room mutex from the start.
-        if request.is_plain()
-            && let Some(answer) = self.acquire_plain(request, hash, &terms, wait.is_some(), &guard)
-        {
-            return answer;
-        }
-        self.acquire_contended(request, hash, &terms, wait, &guard)
+    /// The cell of a key, if it has one.
+    pub(crate) fn find(&self, target: Target<'_>, guard: &Guard) -> Option<Found> {
+        self.recall(target)
+            .or_else(|| self.table.find(target.key, self.hash(target), guard))
     }
 
-    /// An exclusive acquire as far as a CAS can decide it. `None`: it takes the room.
-    fn acquire_plain(
-        &self,
-        request: &Acquire<'_>,
-        hash: u64,
-        terms: &Terms,
-        may_wait: bool,
-        guard: &Guard,
-    ) -> Option<Answer<Outcome>> {
-        let now = terms.now;
-        let mut pauses = self.common.limits.pauses_before_refusal;
-        loop {
-            let found = self
-                .table
-                .find_or_insert(request.key, hash, &self.bounds, now, guard);
-            let (found, is_new) = match found {
-                Ok(found) => found,
-                Err(full) => {
-                    return Some(Answer {
-                        outcome: Outcome::Busy(full.into()),
-                        slot: NONE,
-                    });
-                }
-            };
-            let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
-            if is_new {
-                self.introduce(cell, slot);
-            }
-            if word.is_plain_free() {
-                let fence = self.bounds.next_after(word.fence());
-                if !self.may_issue(fence) {
-                    return (!may_wait).then_some(Answer {
-                        outcome: Outcome::AtCeiling,
-                        slot,
-                    });
-                }
-                let is_taken = match request.note {
-                    [] => cell.try_grant(word, fence, terms),
-                    // Without a block for its note it takes a record.
-                    note => self.try_grant_noted(cell, word, fence, terms, note)?,
-                };
-                if is_taken {
-                    self.mind_ceiling(fence);
-                    let until = self.watch(cell, slot, terms);
-                    return Some(Answer {
-                        outcome: Outcome::Granted(Grant {
-                            fence,
-                            until,
-                            count: 1,
-                        }),
-                        slot,
-                    });
-                }
-                continue;
-            }
-            if !word.is_plain_held() {
-                return None;
-            }
-            match cell.seen(word) {
-                // An expired lease does not wait for the wheel.
-                Some(seen) if self.is_over(&seen, now) => {
-                    // The lease that was found over, and no later one.
-                    if let Some(seen) = self.with_since(word, seen) {
-                        self.expire_plain(cell, word, &seen, request.key, now);
-                    }
-                }
-                Some(seen) if request.reentrant && seen.owner == terms.owner => return None,
-                _ if may_wait => return None,
-                // Granted a moment ago, and perhaps free again in another: a caller that is refused now and asks again at
-                // once would do nothing but take the line away from whoever is about to give the lock back.
-                // (Since when a lock with a note is held is not worth a look at the note.)
-                seen if pauses > 0
-                    && !word.is_noted()
-                    && seen.is_none_or(|seen| seen.since_low32 == now.low32()) =>
-                {
-                    (0..std::mem::take(&mut pauses)).for_each(|_| std::hint::spin_loop());
-                }
-                _ => {
-                    let holder = self.describe_plain(cell, word, request.asks_who, 0, now);
-                    return Some(Answer {
-                        outcome: Outcome::Held(holder),
-                        slot,
-                    });
-                }
-            }
+    /// The cell of a key, made if it has none.
+    fn find_or_insert(&self, target: Target<'_>, now: Tick, guard: &Guard) -> Result<Found, Limit> {
+        if let Some(found) = self.recall(target) {
+            return Ok(found);
         }
+        let hash = self.hash(target);
+        let (found, is_new) =
+            self.table
+                .find_or_insert(target.key, hash, &self.bounds, now, guard)?;
+        if is_new {
+            self.introduce(self.table.cell(found.slot), found.slot);
+        }
+        Ok(found)
     }
 
-    /// Extends the lease named by key and fence, if it is the caller's and has not ended.
-    pub(crate) fn renew(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        fence: Fence,
-        owner: SessionId,
-        span: Span,
-        now: Tick,
-    ) -> Renewal {
-        let guard = epoch::pin();
-        let terms = Terms::new(owner, span, now);
-        if span == Span::Forever {
-            return self.renew_contended(key, hash, fence, &terms, &guard);
+    /// The cell that the caller knows, if it is still this key's. One that has been granted under
+    /// its key is in the index; one that never was need not be, and is left to the index.
+    #[inline]
+    fn recall(&self, target: Target<'_>) -> Option<Found> {
+        if target.near == NONE {
+            return None;
         }
-        loop {
-            let Some(found) = self.table.find(key, hash, &guard) else {
-                return Renewal::NotHeld(NotHeld::Free);
-            };
-            let (cell, word) = (self.table.cell(found.slot), found.word);
-            if !word.is_held() {
-                return Renewal::NotHeld(self.why_free(cell, word, fence));
-            }
-            let seen = match self.seen(cell, word) {
-                None if word.is_plain_held() => return Renewal::NotHeld(NotHeld::OtherFence),
-                Some(seen) if seen.lease.kind() != Kind::Record => seen,
-                // In a record, or just being handed over: the room knows.
-                _ => break,
-            };
-            if let Some(why) = self.why_not(word, &seen, fence, owner) {
-                return Renewal::NotHeld(why);
-            }
-            if self.is_over(&seen, now) {
-                if !self.expire(found.slot, word, &seen, key, now) {
-                    continue;
-                }
-                return Renewal::NotHeld(NotHeld::Expired);
-            }
-            match cell.renew(fence, terms.deadline, now) {
-                cell::Renewal::Renewed => {
-                    let until = match seen.lease.kind() {
-                        Kind::Session => self.common.sessions.deadline(owner),
-                        _ => self.watch(cell, found.slot, &terms),
-                    };
-                    return Renewal::Renewed { until };
-                }
-                cell::Renewal::NotHeld => return Renewal::NotHeld(NotHeld::OtherFence),
-                cell::Renewal::Overdue => return Renewal::NotHeld(NotHeld::Expired),
-                cell::Renewal::InRecord => break,
-            }
-        }
-        self.renew_contended(key, hash, fence, &terms, &guard)
+        let (_, found) = self.table.compare(target.near, target.key)?;
+        (!found.word.is_unborn()).then_some(found)
     }
 
-    /// Frees the lock named by key and fence, if it is the caller's. Tells how long it had been held, too.
-    pub(crate) fn release(
-        &self,
-        key: Key<'_>,
-        hash: u64,
-        fence: Fence,
-        owner: SessionId,
-        now: Tick,
-    ) -> Answer<(Release, u64)> {
-        let not_held = |why, slot| Answer {
-            outcome: (Release::NotHeld(why), 0),
-            slot,
-        };
-        let guard = epoch::pin();
-        loop {
-            let Some(found) = self.table.find(key, hash, &guard) else {
-                return not_held(NotHeld::Free, NONE);
-            };
-            let (cell, slot, word) = (self.table.cell(found.slot), found.slot, found.word);
-            if word.belongs_to_room() {
-                return Answer {
-                    outcome: self.release_contended(key, hash, fence, owner, now, &guard),
-                    slot,
-                };
-            }
-            if !word.is_held() {
-                return not_held(self.why_free(cell, word, fence), slot);
-            }
-            // Not published yet: a fence that nobody has been told cannot be the caller's.
-            let Some(seen) = self.seen(cell, word) else {
-                return not_held(NotHeld::OtherFence, slot);
-            };
-            if let Some(why) = self.why_not(word, &seen, fence, owner) {
-                return not_held(why, slot);
-            }
-            if self.is_over(&seen, now) {
-                if !self.expire(slot, word, &seen, key, now) {
-                    continue;
-                }
-                return not_held(NotHeld::Expired, slot);
-            }
-            if self.free_plain(cell, word, &seen) {
-                self.forget_in_time(cell, slot, seen.lease, now);
-                return Answer {
-                    outcome: (
-                        Release::Released { count: 0 },
-                        held_ms(seen.since_low32, now),
-                    ),
-                    slot,
-                };
-            }
-        }
-    }
-
-    /// Why the key is not held under `fence`. Whether it is was asked before.
-    pub(crate) fn why_not_held(&self, key: Key<'_>, hash: u64, fence: Fence) -> NotHeld {
-        match self.table.find(key, hash, &epoch::pin()) {
-            None => NotHeld::Free,
-            Some(found) if found.word.is_held() => NotHeld::OtherFence,
-            Some(found) => self.why_free(self.table.cell(found.slot), found.word, fence),
-        }
+    #[inline]
+    fn hash(&self, target: Target<'_>) -> u64 {
+        let known = target.hash;
+        known.unwrap_or_else(|| self.table.hash(target.key))
     }
 
     /// Allows fences up to `to`, and serves whoever was waiting for them.
@@ -363,21 +192,6 @@ impl<H: Host> Shard<H> {
     pub(crate) fn mind_ceiling(&self, issued: Fence) {
         if self.bounds.note_issued(issued) {
             self.common.host.ceiling_low(self.number);
-        }
-    }
-
-    /// Why a published grant is not the one the caller names; `None` if it is.
-    #[inline]
-    fn why_not(&self, word: Word, seen: &Seen, fence: Fence, owner: SessionId) -> Option<NotHeld> {
-        if fault::injected(Fault::FenceUnchecked) {
-            return None;
-        }
-        if word.fence() != fence {
-            Some(NotHeld::OtherFence)
-        } else if seen.owner != owner {
-            Some(NotHeld::OtherOwner)
-        } else {
-            None
         }
     }
 }

@@ -98,12 +98,6 @@ fn read(block: &KeyBlock) -> ShortNote {
 }
 
 impl<H: Host> Shard<H> {
-    /// What is published for the grant of `word`; `None` while its grantor has not come that far.
-    #[inline]
-    pub(crate) fn seen(&self, cell: &Cell, word: Word) -> Option<Seen> {
-        self.with_since(word, cell.seen(word)?)
-    }
-
     /// What was seen of a cell, and since when the grant stands: of a NOTED word only its block knows.
     #[inline]
     pub(crate) fn with_since(&self, word: Word, mut seen: Seen) -> Option<Seen> {
@@ -132,19 +126,6 @@ impl<H: Host> Shard<H> {
             drop_block(blocks, block, fence);
         }
         Some(is_taken)
-    }
-
-    /// Frees a plain held cell, keeping its fence, and drops its note. `false`: the word has changed, look again.
-    #[inline]
-    pub(crate) fn free_plain(&self, cell: &Cell, word: Word, seen: &Seen) -> bool {
-        if word.is_noted() && fault::injected(Fault::NoteDroppedFirst) {
-            drop_block(self.table.notes(), seen.note, word.fence());
-        }
-        let is_freed = cell.try_free(word);
-        if is_freed && word.is_noted() {
-            drop_block(self.table.notes(), seen.note, word.fence());
-        }
-        is_freed
     }
 
     /// The note of a plain grant, if it has one and has not ended meanwhile.

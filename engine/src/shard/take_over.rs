@@ -1,7 +1,7 @@
 //! Taking a key away from its holders and granting it to the caller, in one step.
 
 use super::contended::Contended;
-use super::{Answer, Shard};
+use super::{Answer, Shard, Target};
 use crate::cell::{Ending, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
@@ -14,24 +14,19 @@ impl<H: Host> Shard<H> {
     /// With `from`, only if the key is held under that fence; `None` then says that it is not.
     pub(crate) fn take_over(
         &self,
+        target: Target<'_>,
         request: &Acquire<'_>,
-        hash: u64,
         terms: &Terms,
         from: Option<Fence>,
     ) -> Answer<Option<Outcome>> {
         let guard = epoch::pin();
         let mut room = self.room.lock();
-        match self.enter_or_insert(&mut room, request.key, hash, terms.now, &guard) {
+        match self.enter_or_insert(&mut room, target, terms.now, &guard) {
             Ok(mut key) => {
                 key.catch_up();
-                let outcome = key.replace_holders(request, terms, from);
-                let slot = key.slot;
-                Answer { outcome, slot }
+                Answer::new(key.replace_holders(request, terms, from), key.slot)
             }
-            Err(limit) => Answer {
-                outcome: Some(Outcome::Busy(limit)),
-                slot: NONE,
-            },
+            Err(limit) => Answer::new(Some(Outcome::Busy(limit)), NONE),
         }
     }
 }

@@ -412,7 +412,12 @@ impl Table {
     }
 
     fn hash_of(&self, slot: u32) -> u64 {
-        self.hash_key.hash_one(self.key_of(slot).key().bytes())
+        self.hash(self.key_of(slot).key())
+    }
+
+    /// The engine's hash of a key.
+    pub(crate) fn hash(&self, key: Key<'_>) -> u64 {
+        self.hash_key.hash_one(key.bytes())
     }
 
     /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the

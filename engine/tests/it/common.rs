@@ -4,18 +4,12 @@ use engine::{
     Acquire, Engine, Fence, GaveUp, Grant, Holder, Host, Key, Loss, Lost, NotHeld, Outcome,
     Release, Renewal, Seat, SessionId, Settings, Tick, Ticket,
 };
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 /// Something the engine told its host. Waiters are numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     Granted {
-        waiter: u64,
-        grant: Grant,
-    },
-    /// The lock was offered to a waiter who has gone.
-    Declined {
         waiter: u64,
         grant: Grant,
     },
@@ -34,11 +28,10 @@ pub(crate) enum Event {
     SessionEnded(SessionId),
 }
 
-/// A host that writes down what it is told. Waiters of whom it knows that they have gone decline their grants.
+/// A host that writes down what it is told.
 #[derive(Default)]
 pub(crate) struct Recorder {
     events: Mutex<Vec<Event>>,
-    gone: Mutex<BTreeSet<u64>>,
     wakes: Mutex<Vec<usize>>,
 }
 
@@ -51,11 +44,6 @@ impl Recorder {
     /// The shards whose homes were woken since the last call.
     pub(crate) fn take_wakes(&self) -> Vec<usize> {
         std::mem::take(&mut self.wakes.lock().unwrap())
-    }
-
-    /// From now on this waiter is not there any more.
-    pub(crate) fn vanish(&self, waiter: u64) {
-        self.gone.lock().unwrap().insert(waiter);
     }
 
     /// The grants told since the last call, in order, and nothing else happened.
@@ -84,14 +72,8 @@ impl Recorder {
 impl Host for Recorder {
     type Waiter = u64;
 
-    fn granted(&self, &waiter: &u64, grant: Grant) -> bool {
-        let is_there = !self.gone.lock().unwrap().contains(&waiter);
-        self.note(if is_there {
-            Event::Granted { waiter, grant }
-        } else {
-            Event::Declined { waiter, grant }
-        });
-        is_there
+    fn granted(&self, waiter: u64, grant: Grant) {
+        self.note(Event::Granted { waiter, grant });
     }
 
     fn gave_up(&self, waiter: u64, why: GaveUp) {
@@ -200,7 +182,7 @@ pub(crate) fn wait(
     now: Tick,
 ) -> Ticket {
     let request = Acquire::exclusive(key(name), ttl_ms);
-    queued(engine.acquire_or_wait(seat, &request, LONG_MS, waiter, now)).0
+    queued(engine.acquire_or_wait(seat, &request, LONG_MS, || Some(waiter), now)).0
 }
 
 /// Stands in line for a shared lock.
@@ -214,7 +196,7 @@ pub(crate) fn wait_shared(
     now: Tick,
 ) -> Ticket {
     let request = Acquire::shared(key(name), ttl_ms);
-    queued(engine.acquire_or_wait(seat, &request, LONG_MS, waiter, now)).0
+    queued(engine.acquire_or_wait(seat, &request, LONG_MS, || Some(waiter), now)).0
 }
 
 /// Gives back a lock that is held once.

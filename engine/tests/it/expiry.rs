@@ -64,7 +64,7 @@ fn keys_with_waiters_expire_on_time_in_the_middle_of_a_burst() {
         granted(engine.acquire(&mut a, &Acquire::exclusive(key, 100 + i), at(0)));
         if i % 10 == 0 {
             let request = Acquire::exclusive(key, 5000);
-            queued(engine.acquire_or_wait(&mut b, &request, LONG_MS, i, at(0)));
+            queued(engine.acquire_or_wait(&mut b, &request, LONG_MS, || Some(i), at(0)));
         }
     }
     for now in 0..1100 {
@@ -234,7 +234,7 @@ fn keys_that_were_only_shared_or_waited_for_are_forgotten_too() {
     let [mut a, mut b] = seats(&engine);
     granted(share(&engine, &mut a, "k", 100, at(0)));
     let request = Acquire::exclusive(key("k"), 100);
-    queued(engine.acquire_or_wait(&mut b, &request, 50, 1, at(0)));
+    queued(engine.acquire_or_wait(&mut b, &request, 50, || Some(1), at(0)));
     for now in [50, 100, 101, 102, 700] {
         advance(&engine, at(now));
     }
@@ -282,7 +282,7 @@ fn next_due_is_never_later_than_what_is_due() {
     let [mut a, mut b] = seats(&engine);
     take(&engine, &mut a, "k", 1000, at(0));
     let request = Acquire::exclusive(key("k"), 100);
-    queued(engine.acquire_or_wait(&mut b, &request, 300, 1, at(0)));
+    queued(engine.acquire_or_wait(&mut b, &request, 300, || Some(1), at(0)));
     // Go from one promised moment to the next: nothing comes late.
     let mut now = at(0);
     let mut seen = Vec::new();

@@ -168,7 +168,7 @@ fn starving(engine: &Locks, modes: &[Mode]) -> (Vec<Seat>, Vec<Ticket>) {
             mode,
             ..Acquire::exclusive(key("k"), 100)
         };
-        let outcome = engine.acquire_or_wait(seat, &request, LONG_MS, waiter, at(0));
+        let outcome = engine.acquire_or_wait(seat, &request, LONG_MS, || Some(waiter), at(0));
         tickets.push(queued(outcome).0);
     }
     (seats, tickets)
@@ -228,9 +228,10 @@ fn many_keys_wait_at_the_ceiling_and_all_are_served() {
         let name = format!("{waiter}");
         let request = Acquire::exclusive(key(&name), 100);
         // Cancelled once, and back again.
-        let (ticket, _) = queued(engine.acquire_or_wait(&mut a, &request, LONG_MS, waiter, at(0)));
+        let (ticket, _) =
+            queued(engine.acquire_or_wait(&mut a, &request, LONG_MS, || Some(waiter), at(0)));
         engine.cancel(ticket, at(0));
-        queued(engine.acquire_or_wait(&mut a, &request, LONG_MS, waiter, at(0)));
+        queued(engine.acquire_or_wait(&mut a, &request, LONG_MS, || Some(waiter), at(0)));
     }
     engine.raise_ceiling(0, fence(11), at(1));
     let mut served: Vec<u64> = engine
@@ -332,7 +333,7 @@ fn a_floor_at_the_end_of_all_fences_grants_nothing() {
     let mut a = seat(&engine);
     assert_eq!(acquire(&engine, &mut a, "k", 10, at(0)), Outcome::AtCeiling);
     let request = Acquire::exclusive(key("k"), 10);
-    let (ticket, _) = queued(engine.acquire_or_wait(&mut a, &request, 10, 1, at(0)));
+    let (ticket, _) = queued(engine.acquire_or_wait(&mut a, &request, 10, || Some(1), at(0)));
     assert_eq!(engine.cancel(ticket, at(1)), Some(1));
 }
 

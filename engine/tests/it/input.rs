@@ -43,7 +43,7 @@ fn a_lease_lasts_a_millisecond_to_a_day() {
                 Outcome::Invalid(invalid)
             );
             assert_eq!(
-                engine.acquire_or_wait(&mut b, &request, 10, 1, at(1)),
+                engine.acquire_or_wait(&mut b, &request, 10, || Some(1), at(1)),
                 Outcome::Invalid(invalid)
             );
         }
@@ -76,7 +76,7 @@ fn a_wait_lasts_a_millisecond_to_a_day() {
         for name in ["held", "free"] {
             let request = Acquire::exclusive(key(name), 10);
             assert_eq!(
-                engine.acquire_or_wait(&mut b, &request, wait_ms, 1, at(1)),
+                engine.acquire_or_wait(&mut b, &request, wait_ms, || Some(1), at(1)),
                 Outcome::Invalid(Invalid::Wait { wait_ms })
             );
         }
@@ -84,8 +84,8 @@ fn a_wait_lasts_a_millisecond_to_a_day() {
     assert_eq!(engine.query(key("held"), at(1)), before);
     assert_eq!(engine.query(key("free"), at(1)), None);
     let request = Acquire::exclusive(key("held"), 10);
-    queued(engine.acquire_or_wait(&mut b, &request, 1, 1, at(1)));
-    queued(engine.acquire_or_wait(&mut b, &request, WAIT_MS_MAX, 2, at(1)));
+    queued(engine.acquire_or_wait(&mut b, &request, 1, || Some(1), at(1)));
+    queued(engine.acquire_or_wait(&mut b, &request, WAIT_MS_MAX, || Some(2), at(1)));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_note_has_a_limit() {
     });
     assert_eq!(engine.acquire(&mut a, &request, at(0)), invalid);
     assert_eq!(
-        engine.acquire_or_wait(&mut a, &request, 10, 1, at(0)),
+        engine.acquire_or_wait(&mut a, &request, 10, || Some(1), at(0)),
         invalid
     );
     assert_eq!(engine.query(key("k"), at(0)), None);
@@ -201,7 +201,7 @@ fn a_ticket_of_the_past_cancels_nobody_else() {
     give_back(&engine, &mut a, "k", first.fence, at(2));
     let (_, second) = engine.host().take_grant();
     let request = Acquire::exclusive(key("k"), 100);
-    old.push(queued(engine.acquire_or_wait(&mut c, &request, 10, 3, at(2))).0);
+    old.push(queued(engine.acquire_or_wait(&mut c, &request, 10, || Some(3), at(2))).0);
     advance(&engine, at(12));
     assert_eq!(engine.host().take().len(), 1, "timed out");
 
@@ -264,7 +264,10 @@ fn a_full_table_answers_busy_and_takes_keys_again_once_others_are_forgotten() {
         assert_eq!(share(&engine, &mut a, "one more", 50, at(1)), busy);
     }
     let request = Acquire::exclusive(key("one more"), 50);
-    assert_eq!(engine.acquire_or_wait(&mut a, &request, 50, 1, at(1)), busy);
+    assert_eq!(
+        engine.acquire_or_wait(&mut a, &request, 50, || Some(1), at(1)),
+        busy
+    );
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.keys(), 9);
     // Those who are in are served as ever.
@@ -401,7 +404,7 @@ fn an_owner_that_this_engine_does_not_know_gets_nothing_and_changes_nothing() {
         );
         let waiting = Acquire::exclusive(key("k"), 1000);
         assert_eq!(
-            engine.acquire_or_wait(&mut stranger, &waiting, 1000, 1, at(1)),
+            engine.acquire_or_wait(&mut stranger, &waiting, 1000, || Some(1), at(1)),
             Outcome::SessionEnded
         );
         assert_not_renewed(

@@ -12,7 +12,7 @@ use engine::{
     Outcome, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
 };
 use proptest::prelude::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const SESSIONS: usize = 3;
 const SEATS: usize = 2;
@@ -214,7 +214,6 @@ struct Waiting {
     span: Span,
     note: bool,
     until: u64,
-    has_vanished: bool,
 }
 
 /// What came of an acquire; a ticket cannot be foretold.
@@ -366,16 +365,10 @@ impl Model {
                 return;
             } else {
                 let first = self.keys[key].line.pop_front().unwrap();
-                let mode_before = self.keys[key].mode;
                 let (hold, grant) = self.grant(key, owner, mode, first.span, first.note);
                 let waiter = first.number;
-                if first.has_vanished {
-                    self.keys[key].mode = mode_before;
-                    self.events.push(Event::Declined { waiter, grant });
-                } else {
-                    self.keys[key].holders.push(hold);
-                    self.events.push(Event::Granted { waiter, grant });
-                }
+                self.keys[key].holders.push(hold);
+                self.events.push(Event::Granted { waiter, grant });
             }
         }
     }
@@ -463,7 +456,6 @@ impl Model {
             span,
             note: ask.note,
             until,
-            has_vanished: false,
         });
         Expected::Queued { ahead }
     }
@@ -599,6 +591,8 @@ struct Run {
     grants: Vec<(usize, SessionId, u64)>,
     /// Every wait since the start of the engine: key and ticket. A waiter's number is its place here.
     waits: Vec<(usize, Ticket)>,
+    /// Waiters that have gone: what they are granted is given back.
+    vanished: BTreeSet<u64>,
     /// When each of them ends at the latest.
     wait_ends: Vec<u64>,
 }
@@ -644,6 +638,7 @@ impl Run {
             clients: Vec::new(),
             grants: Vec::new(),
             waits: Vec::new(),
+            vanished: BTreeSet::new(),
             wait_ends: Vec::new(),
         };
         run.open_sessions();
@@ -765,9 +760,10 @@ impl Run {
         let seat = &mut seats[ask.seat];
         let outcome = match ask.wait_ms {
             None => self.engine.acquire(seat, &request, now),
-            Some(wait_ms) => self
-                .engine
-                .acquire_or_wait(seat, &request, wait_ms, number, now),
+            Some(wait_ms) => {
+                self.engine
+                    .acquire_or_wait(seat, &request, wait_ms, || Some(number), now)
+            }
         };
         self.find_new_cell(key, &outcome);
         let expected = self.model.acquire(ask, owner, number);
@@ -955,12 +951,7 @@ impl Run {
         let Some(number) = self.waits.len().checked_sub(1 + back) else {
             return;
         };
-        let number = number as u64;
-        self.engine.host().vanish(number);
-        let lines = self.model.keys.iter_mut().flat_map(|key| &mut key.line);
-        for waiting in lines.filter(|waiting| waiting.number == number) {
-            waiting.has_vanished = true;
-        }
+        self.vanished.insert(number as u64);
     }
 
     fn restart(&mut self) {
@@ -974,6 +965,7 @@ impl Run {
         self.model.sessions.clear();
         self.clients.clear();
         self.waits.clear();
+        self.vanished.clear();
         self.wait_ends.clear();
         self.open_sessions();
     }
@@ -981,9 +973,7 @@ impl Run {
     /// All that can be seen of the engine is as in the model.
     fn compare(&mut self, by_the_wheel: bool) {
         let mut told = self.engine.host().take();
-        let states: Vec<Option<KeyState>> = (0..KEYS.len())
-            .map(|key| self.engine.query(self.key(key), self.now()))
-            .collect();
+        let mut states = self.states();
         let more = self.engine.host().take();
         assert!(
             !by_the_wheel || more.is_empty(),
@@ -991,6 +981,13 @@ impl Run {
         );
         told.extend(more);
         self.model.settle_all();
+        let mut seen = 0;
+        while seen < told.len() {
+            self.give_back_orphans(&told[seen..]);
+            seen = told.len();
+            states = self.states();
+            told.extend(self.engine.host().take());
+        }
         let expected = std::mem::take(&mut self.model.events);
         assert_eq!(self.in_order(told), self.in_order(expected.clone()));
         self.note_grants(&expected);
@@ -1010,6 +1007,47 @@ impl Run {
         }
         assert_eq!(self.engine.waiters() as usize, self.model.waiters());
         self.compare_list();
+    }
+
+    fn states(&self) -> Vec<Option<KeyState>> {
+        (0..KEYS.len())
+            .map(|key| self.engine.query(self.key(key), self.now()))
+            .collect()
+    }
+
+    /// Gives back what was granted to waiters that had gone, as a host does.
+    fn give_back_orphans(&mut self, told: &[Event]) {
+        for event in told {
+            let &Event::Granted { waiter, grant } = event else {
+                continue;
+            };
+            if !self.vanished.contains(&waiter) {
+                continue;
+            }
+            let key = self.waits[waiter as usize].0;
+            let holders = &mut self.model.keys[key].holders;
+            let position = holders
+                .iter()
+                .position(|hold| hold.fence == grant.fence.get());
+            // It may have ended in the same step.
+            let Some(position) = position else {
+                continue;
+            };
+            let hold = &mut holders[position];
+            let owner = hold.owner;
+            // Its session may have taken it once more in the same step.
+            hold.count -= 1;
+            let count = hold.count;
+            if count == 0 {
+                holders.remove(position);
+            }
+            let mut seat = Seat::new(owner);
+            let answer = self
+                .engine
+                .release(&mut seat, self.key(key), grant.fence, self.now());
+            assert_eq!(answer, Release::Released { count });
+            self.model.settle(key);
+        }
     }
 
     fn compare_list(&self) {

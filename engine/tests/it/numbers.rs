@@ -53,9 +53,7 @@ struct Losses(Mutex<Vec<(Vec<u8>, u64)>>);
 impl Host for Losses {
     type Waiter = ();
 
-    fn granted(&self, (): &(), _: Grant) -> bool {
-        true
-    }
+    fn granted(&self, (): (), _: Grant) {}
     fn gave_up(&self, (): (), _: GaveUp) {}
     fn lost(&self, loss: &Loss<'_>) {
         let mut losses = self.0.lock().unwrap();
@@ -213,7 +211,7 @@ fn notes_are_refused_at_the_bound_and_all_else_goes_on() {
     assert!(engine.bytes() <= 1 << 20);
     let (first, grant) = &names[0];
     // A waiter with a note is one too many; without one it may wait.
-    let waiting = engine.acquire_or_wait(&mut b, &with_note(first), LONG_MS, 1, at(1));
+    let waiting = engine.acquire_or_wait(&mut b, &with_note(first), LONG_MS, || Some(1), at(1));
     assert_eq!(waiting, Outcome::Busy(Limit::Bytes));
     wait(&engine, &mut b, first, LONG_MS, 2, at(1));
     let renewal = engine.renew(&a, key(first), grant.fence, 2000, at(2));
@@ -236,10 +234,10 @@ fn a_note_moves_from_the_queue_to_the_hold_and_is_counted_once() {
         ..Acquire::exclusive(Key::new(b"k").unwrap(), LONG_MS)
     };
     let first = granted(engine.acquire(&mut a, &with_note, at(0)));
-    let queued = engine.acquire_or_wait(&mut b, &with_note, LONG_MS, 1, at(0));
+    let queued = engine.acquire_or_wait(&mut b, &with_note, LONG_MS, || Some(1), at(0));
     assert!(matches!(queued, Outcome::Queued { .. }));
     let Outcome::Queued { ticket, .. } =
-        engine.acquire_or_wait(&mut c, &with_note, LONG_MS, 2, at(0))
+        engine.acquire_or_wait(&mut c, &with_note, LONG_MS, || Some(2), at(0))
     else {
         panic!("the queue has room")
     };
@@ -352,7 +350,8 @@ fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time
         ("released while somebody waited", |engine, a, fence| {
             let mut b = seat(engine);
             let waiting = Acquire::exclusive(key("k"), DAY_MS);
-            let (ticket, _) = queued(engine.acquire_or_wait(&mut b, &waiting, 1_000, 7, at(2)));
+            let (ticket, _) =
+                queued(engine.acquire_or_wait(&mut b, &waiting, 1_000, || Some(7), at(2)));
             engine.cancel(ticket, at(3));
             give_back(engine, a, "k", fence, at(5));
         }),

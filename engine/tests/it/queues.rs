@@ -41,7 +41,8 @@ fn each_waiter_is_told_how_many_stand_in_front() {
     take(&engine, &mut a, "k", 100, at(0));
     for ahead in 0..5 {
         let request = Acquire::exclusive(key("k"), 10);
-        let outcome = engine.acquire_or_wait(&mut b, &request, 50, u64::from(ahead), at(0));
+        let outcome =
+            engine.acquire_or_wait(&mut b, &request, 50, || Some(u64::from(ahead)), at(0));
         assert_eq!(queued(outcome).1, ahead);
     }
 }
@@ -51,11 +52,11 @@ fn whoever_is_ready_to_wait_for_a_free_key_gets_it_at_once() {
     let engine = locks();
     let mut a = seat(&engine);
     let request = Acquire::exclusive(key("k"), 10);
-    granted(engine.acquire_or_wait(&mut a, &request, 50, 1, at(0)));
+    granted(engine.acquire_or_wait(&mut a, &request, 50, || Some(1), at(0)));
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.host().take(), [], "the answer was the grant");
     // And likewise if the lease there is over.
-    granted(engine.acquire_or_wait(&mut a, &request, 50, 2, at(11)));
+    granted(engine.acquire_or_wait(&mut a, &request, 50, || Some(2), at(11)));
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn a_wait_ends_at_its_deadline_and_not_before() {
     take(&engine, &mut a, "k", LONG_MS, at(0));
     let request = Acquire::exclusive(key("k"), 10);
     for (waiter, wait_ms) in [(1, 70), (2, 50), (3, 60)] {
-        queued(engine.acquire_or_wait(&mut b, &request, wait_ms, waiter, at(0)));
+        queued(engine.acquire_or_wait(&mut b, &request, wait_ms, || Some(waiter), at(0)));
     }
     let mut gave_up = Vec::new();
     for now in 0..=70 {
@@ -270,7 +271,7 @@ fn a_waiter_whose_time_is_up_is_not_granted_though_the_wheel_has_not_turned() {
     let [mut a, mut b, mut c] = seats(&engine);
     let grant = take(&engine, &mut a, "k", LONG_MS, at(0));
     let request = Acquire::exclusive(key("k"), 10);
-    queued(engine.acquire_or_wait(&mut b, &request, 50, 1, at(0)));
+    queued(engine.acquire_or_wait(&mut b, &request, 50, || Some(1), at(0)));
     wait(&engine, &mut c, "k", 10, 2, at(0));
     give_back(&engine, &mut a, "k", grant.fence, at(50));
     let events = engine.host().take();
@@ -296,7 +297,7 @@ fn ten_thousand_waiters_time_out_in_bounded_steps() {
     take(&engine, &mut a, "k", LONG_MS, at(0));
     let request = Acquire::exclusive(key("k"), 10);
     for waiter in 0..10_000 {
-        queued(engine.acquire_or_wait(&mut b, &request, 50, waiter, at(0)));
+        queued(engine.acquire_or_wait(&mut b, &request, 50, || Some(waiter), at(0)));
     }
     let (mut calls, mut told) = (0, 0);
     loop {
@@ -371,50 +372,34 @@ fn a_session_that_ends_is_out_of_every_line_it_stood_in() {
     assert_eq!(engine.cancel(tickets[2], at(2)), Some(3));
 }
 
+/// A host that finds its client gone gives the lock back, as the server's cores do.
 #[test]
 fn a_waiter_who_is_not_there_any_more_strands_nothing() {
     let engine = locks();
     let (mut holder, first, mut seats, _) = line_of(&engine, 4);
-    for waiter in [1, 2, 4] {
-        engine.host().vanish(waiter);
+    let mut last = first.fence;
+    give_back(&engine, &mut holder, "k", last, at(2));
+    for (gone, seat) in (1..).zip(&mut seats[..2]) {
+        let (waiter, grant) = engine.host().take_grant();
+        assert_eq!(waiter, gone);
+        assert!(grant.fence > last);
+        last = grant.fence;
+        give_back(&engine, seat, "k", last, at(2));
     }
-    give_back(&engine, &mut holder, "k", first.fence, at(2));
-    let events = engine.host().take();
-    let [
-        Event::Declined {
-            waiter: 1,
-            grant: one,
-        },
-        Event::Declined {
-            waiter: 2,
-            grant: two,
-        },
-        Event::Granted {
-            waiter: 3,
-            grant: three,
-        },
-    ] = events[..]
-    else {
-        panic!("{events:?}")
-    };
-    assert!(first.fence < one.fence && one.fence < two.fence && two.fence < three.fence);
+    let (waiter, three) = engine.host().take_grant();
+    assert_eq!(waiter, 3);
+    assert!(three.fence > last);
     // The last in line has gone too: then the key is free.
     give_back(&engine, &mut seats[2], "k", three.fence, at(3));
-    let events = engine.host().take();
-    let [
-        Event::Declined {
-            waiter: 4,
-            grant: four,
-        },
-    ] = events[..]
-    else {
-        panic!("{events:?}")
-    };
+    let (waiter, four) = engine.host().take_grant();
+    assert_eq!(waiter, 4);
+    give_back(&engine, &mut seats[3], "k", four.fence, at(3));
+    assert_eq!(engine.host().take(), []);
     assert_eq!(engine.query(key("k"), at(3)).unwrap().holders, []);
     let next = take(&engine, &mut holder, "k", 10, at(4));
     assert!(
         next.fence > four.fence,
-        "a declined fence is not used again"
+        "a fence that was given back unused is not used again"
     );
 }
 
@@ -425,20 +410,13 @@ fn a_waiter_who_vanished_at_expiry_strands_nothing() {
     take(&engine, &mut a, "k", 100, at(0));
     wait(&engine, &mut b, "k", 10, 1, at(0));
     wait(&engine, &mut c, "k", 10, 2, at(0));
-    engine.host().vanish(1);
     advance(&engine, at(101));
     let events = engine.host().take();
-    assert!(
-        matches!(
-            events[..],
-            [
-                Event::Lost { .. },
-                Event::Declined { waiter: 1, .. },
-                Event::Granted { waiter: 2, .. }
-            ]
-        ),
-        "{events:?}"
-    );
+    let [Event::Lost { .. }, Event::Granted { waiter: 1, grant }] = events[..] else {
+        panic!("{events:?}")
+    };
+    give_back(&engine, &mut b, "k", grant.fence, at(101));
+    assert_eq!(engine.host().take_grant().0, 2);
 }
 
 #[test]
@@ -451,7 +429,7 @@ fn a_full_line_answers_busy_and_loses_nothing() {
     let request = Acquire::exclusive(key("k"), 10);
     let before = engine.query(key("k"), at(2));
     assert_eq!(
-        engine.acquire_or_wait(&mut holder, &request, 10, 4, at(2)),
+        engine.acquire_or_wait(&mut holder, &request, 10, || Some(4), at(2)),
         Outcome::Busy(Limit::WaitersPerKey)
     );
     assert_eq!(engine.query(key("k"), at(2)), before);
@@ -484,14 +462,14 @@ fn as_many_wait_altogether_as_may_and_the_next_is_told_busy() {
     let request = Acquire::exclusive(key("m"), 10);
     for _ in 0..3 {
         assert_eq!(
-            engine.acquire_or_wait(&mut b, &request, 10, 9, at(1)),
+            engine.acquire_or_wait(&mut b, &request, 10, || Some(9), at(1)),
             Outcome::Busy(Limit::Waiters)
         );
     }
     assert_eq!(engine.waiters(), 4);
     assert_eq!(engine.query(key("m"), at(1)).unwrap().queue_length, 0);
     assert!(engine.cancel(tickets[0], at(1)).is_some());
-    queued(engine.acquire_or_wait(&mut b, &request, 10, 9, at(1)));
+    queued(engine.acquire_or_wait(&mut b, &request, 10, || Some(9), at(1)));
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_wait_wakes_the_home_if_it_ends_first() {
     wait(&engine, &mut b, "k", 10, 1, at(0));
     assert_eq!(engine.host().take_wakes(), [], "it waits for an hour");
     let request = Acquire::exclusive(key("k"), 10);
-    queued(engine.acquire_or_wait(&mut c, &request, 30, 2, at(0)));
+    queued(engine.acquire_or_wait(&mut c, &request, 30, || Some(2), at(0)));
     assert_eq!(engine.host().take_wakes(), [0]);
 }
 
@@ -214,7 +214,7 @@ fn play(engine: &Locks, seat: &mut Seat, key: Key<'_>, dice: &mut Dice, now: Tic
         (2, _) => {
             let request = Acquire::shared(key, ttl_ms);
             let wait_ms = 1 + dice.throw(500);
-            let _: Outcome = engine.acquire_or_wait(seat, &request, wait_ms, 1, now);
+            let _: Outcome = engine.acquire_or_wait(seat, &request, wait_ms, || Some(1), now);
         }
         _ => {
             let name = str::from_utf8(key.bytes()).unwrap();

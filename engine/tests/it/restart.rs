@@ -367,9 +367,7 @@ struct Meter(std::sync::atomic::AtomicU32);
 
 impl Host for Meter {
     type Waiter = ();
-    fn granted(&self, (): &(), _: Grant) -> bool {
-        true
-    }
+    fn granted(&self, (): (), _: Grant) {}
     fn gave_up(&self, (): (), _: engine::GaveUp) {}
     fn lost(&self, _: &engine::Loss<'_>) {}
     fn session_ended(&self, _: engine::SessionId) {}

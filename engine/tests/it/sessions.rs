@@ -99,7 +99,7 @@ fn an_ended_session_gets_and_keeps_nothing() {
     );
     let request = Acquire::exclusive(key("l"), 10);
     assert_eq!(
-        engine.acquire_or_wait(&mut a, &request, 10, 1, at(1)),
+        engine.acquire_or_wait(&mut a, &request, 10, || Some(1), at(1)),
         Outcome::SessionEnded
     );
     assert_not_renewed(
@@ -290,7 +290,7 @@ fn a_waiter_may_ask_for_a_lock_as_long_as_its_session() {
     let mut a = seat(&engine);
     let mut b = Seat::new(engine.open_session(1000, at(0)).unwrap());
     let first = take(&engine, &mut a, "k", 500, at(0));
-    queued(engine.acquire_or_wait(&mut b, &session_bound("k"), 500, 1, at(1)));
+    queued(engine.acquire_or_wait(&mut b, &session_bound("k"), 500, || Some(1), at(1)));
     give_back(&engine, &mut a, "k", first.fence, at(2));
     assert_eq!(engine.host().take_grant().1.until, at(1000));
     assert_eq!(
@@ -453,7 +453,7 @@ fn ids_that_were_never_given_out_are_nobody() {
         );
         let request = Acquire::exclusive(key("k"), 10);
         assert_eq!(
-            engine.acquire_or_wait(&mut seat, &request, 10, 1, at(1)),
+            engine.acquire_or_wait(&mut seat, &request, 10, || Some(1), at(1)),
             Outcome::SessionEnded
         );
         assert_not_held(

@@ -12,27 +12,61 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
-/// A host whose waiters are channels.
-struct Post;
+/// A host whose waiters are channels. A grant to a waiter that has gone is an orphan, which another
+/// thread gives back.
+struct Post {
+    orphans: Sender<Option<Orphan>>,
+}
+
+/// A grant that no client wants any more.
+struct Orphan {
+    session: SessionId,
+    key: Box<[u8]>,
+    fence: Fence,
+}
+
+impl Post {
+    fn new() -> (Post, Receiver<Option<Orphan>>) {
+        let (orphans, found) = mpsc::channel();
+        (Post { orphans }, found)
+    }
+}
+
+impl Orphan {
+    fn give_back(&self, engine: &Engine<Post>, now: Tick) -> Release {
+        let key = Key::new(&self.key).unwrap();
+        engine.release(&mut Seat::new(self.session), key, self.fence, now)
+    }
+}
 
 /// How a waiter is reached, as long as it is there.
 #[derive(Clone)]
-struct Waiter(Arc<Mutex<Option<Sender<Told>>>>);
+struct Waiter {
+    session: SessionId,
+    key: Box<[u8]>,
+    post: Arc<Mutex<Option<Sender<Told>>>>,
+}
 
 impl Waiter {
-    fn new() -> (Waiter, Receiver<Told>) {
+    fn new(seat: &Seat, key: Key<'_>) -> (Waiter, Receiver<Told>) {
         let (post, told) = mpsc::channel();
-        (Waiter(Arc::new(Mutex::new(Some(post)))), told)
+        let waiter = Waiter {
+            session: seat.session(),
+            key: key.as_bytes().into(),
+            post: Arc::new(Mutex::new(Some(post))),
+        };
+        (waiter, told)
     }
 
-    /// From here on nobody is there: a lock that comes later goes on to the next. What came before is in the channel.
+    /// From here on the waiter has gone: a lock that comes later is given back. What came before is
+    /// in the channel.
     fn vanish(&self) {
-        self.0.lock().unwrap().take();
+        self.post.lock().unwrap().take();
     }
 
-    /// `false`: nobody is there.
+    /// `false`: it has gone.
     fn tell(&self, what: Told) -> bool {
-        let post = self.0.lock().unwrap();
+        let post = self.post.lock().unwrap();
         post.as_ref().is_some_and(|post| post.send(what).is_ok())
     }
 }
@@ -46,8 +80,15 @@ enum Told {
 impl Host for Post {
     type Waiter = Waiter;
 
-    fn granted(&self, waiter: &Waiter, grant: Grant) -> bool {
-        waiter.tell(Told::Granted(grant))
+    fn granted(&self, waiter: Waiter, grant: Grant) {
+        if !waiter.tell(Told::Granted(grant)) {
+            let orphan = Orphan {
+                session: waiter.session,
+                key: waiter.key,
+                fence: grant.fence,
+            };
+            self.orphans.send(Some(orphan)).unwrap();
+        }
     }
     fn gave_up(&self, waiter: Waiter, _: GaveUp) {
         waiter.tell(Told::GaveUp);
@@ -123,7 +164,8 @@ fn writers_are_alone_and_readers_among_themselves() {
         has_writer: AtomicBool,
         fence_max: AtomicU64,
     }
-    let engine = Engine::new(small(), Post);
+    let (post, orphans) = Post::new();
+    let engine = Engine::new(small(), post);
     let truth: [Truth; KEYS] = Default::default();
     let names = [b"hot".as_slice(), b"not so hot"];
     let running = AtomicU64::new(THREADS);
@@ -142,28 +184,32 @@ fn writers_are_alone_and_readers_among_themselves() {
                 0 => Acquire::shared(key, 1_000_000),
                 _ => Acquire::exclusive(key, 1_000_000),
             };
-            let (waiter, told) = Waiter::new();
-            let grant =
-                match engine.acquire_or_wait(&mut seat, &request, 1_000_000, waiter.clone(), at(1))
-                {
-                    Outcome::Granted(grant) => Some(grant),
-                    Outcome::Queued { ticket, .. } => match dice.roll(8) {
-                        // Nobody there when the lock comes, unless it has come already.
-                        0 => {
-                            waiter.vanish();
-                            heard(&told)
-                        }
-                        1 => match engine.cancel(ticket, at(1)) {
-                            Some(_) => None,
-                            None => hear(&told),
-                        },
-                        _ => {
-                            told_of += 1;
-                            hear(&told)
-                        }
+            let (waiter, told) = Waiter::new(&seat, key);
+            let grant = match engine.acquire_or_wait(
+                &mut seat,
+                &request,
+                1_000_000,
+                || Some(waiter.clone()),
+                at(1),
+            ) {
+                Outcome::Granted(grant) => Some(grant),
+                Outcome::Queued { ticket, .. } => match dice.roll(8) {
+                    // Nobody there when the lock comes, unless it has come already.
+                    0 => {
+                        waiter.vanish();
+                        heard(&told)
+                    }
+                    1 => match engine.cancel(ticket, at(1)) {
+                        Some(_) => None,
+                        None => hear(&told),
                     },
-                    other => panic!("{other:?}"),
-                };
+                    _ => {
+                        told_of += 1;
+                        hear(&told)
+                    }
+                },
+                other => panic!("{other:?}"),
+            };
             let Some(grant) = grant else { continue };
             assert_silent(&told);
             let fence_max = truth
@@ -200,13 +246,21 @@ fn writers_are_alone_and_readers_among_themselves() {
     };
     let told_of: u64 = std::thread::scope(|scope| {
         let worker = &worker;
+        let engine = &engine;
         let threads: Vec<_> = (0..THREADS)
             .map(|seed| scope.spawn(move || worker(seed)))
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .sum()
+        scope.spawn(move || {
+            let found = std::iter::from_fn(|| orphans.recv().unwrap());
+            // What it hands on after the last worker has gone is already here.
+            for orphan in found.chain(std::iter::from_fn(|| orphans.try_recv().ok()?)) {
+                let released = orphan.give_back(engine, at(1));
+                assert_eq!(released, Release::Released { count: 0 });
+            }
+        });
+        let threads: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        engine.host().orphans.send(None).unwrap();
+        threads.into_iter().map(|thread| thread.unwrap()).sum()
     });
     assert!(told_of > 0, "there was a queue now and then");
     assert_eq!(engine.waiters(), 0);
@@ -242,13 +296,14 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
         }
     }
 
+    let (post, orphans) = Post::new();
     let engine = Engine::new(
         Settings {
             idle_ms: 5,
             ceiling: Fence::new(100).unwrap(),
             ..small()
         },
-        Post,
+        post,
     );
     let sessions = std::array::from_fn(|_| {
         let session = engine.open_session(u64::MAX, at(0)).unwrap();
@@ -263,12 +318,17 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
     };
 
     // Pushes the clock on, does what is due, raises ceilings, and now and then ends somebody's session.
-    let timekeeper = || {
+    let world = &world;
+    let timekeeper = move || {
         let mut dice = Dice(77);
         let mut ended = 0;
         while world.running.load(Ordering::Acquire) > 0 {
             let now = at(world.clock.fetch_add(1, Ordering::Relaxed) + 1);
             world.engine.advance(now, 50);
+            for orphan in orphans.try_iter().flatten() {
+                // It may have ended by itself.
+                orphan.give_back(&world.engine, now);
+            }
             for shard in 0..world.engine.shard_count() {
                 if dice.roll(20) == 0 {
                     let ceiling = world.engine.ceiling(shard).get() + 100;
@@ -316,10 +376,15 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
                 },
                 ..Acquire::exclusive(key, 1)
             };
-            let (waiter, told) = Waiter::new();
+            let (waiter, told) = Waiter::new(&seat, key);
             let wait_ms = 1 + dice.roll(20);
-            let outcome =
-                engine.acquire_or_wait(&mut seat, &request, wait_ms, waiter.clone(), world.now());
+            let outcome = engine.acquire_or_wait(
+                &mut seat,
+                &request,
+                wait_ms,
+                || Some(waiter.clone()),
+                world.now(),
+            );
             let grant = match outcome {
                 Outcome::Granted(grant) => Some(grant),
                 Outcome::Queued { ticket, .. } => match dice.roll(6) {
@@ -372,7 +437,7 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
     };
 
     let (ended, done) = std::thread::scope(|scope| {
-        let (worker, timekeeper) = (&worker, &timekeeper);
+        let worker = &worker;
         let time = scope.spawn(timekeeper);
         let threads: Vec<_> = (0..WORKERS)
             .map(|number| scope.spawn(move || worker(number)))

@@ -192,13 +192,10 @@ impl Switchboard {
 impl Host for Switchboard {
     type Waiter = Waiter;
 
-    fn granted(&self, waiter: &Waiter, grant: Grant) -> bool {
+    fn granted(&self, waiter: Waiter, grant: Grant) {
         // Whether the connection is still there only its core knows; if not, it gives the lock back.
-        self.post(waiter.connection).send(Mail::Granted {
-            waiter: waiter.clone(),
-            grant,
-        });
-        true
+        self.post(waiter.connection)
+            .send(Mail::Granted { waiter, grant });
     }
 
     fn gave_up(&self, waiter: Waiter, why: GaveUp) {

@@ -93,30 +93,15 @@ impl Batch {
             note: acquire.metadata.as_bytes(),
             asks_who: true,
         };
-        let mut outcome = shared.engine.acquire(seat, &request, now);
-        // Most acquires are granted at once, so a waiter is only made for one that is not.
-        if acquire.wait_ms > 0
-            && matches!(
-                outcome,
-                Outcome::Held(_) | Outcome::UpgradeRefused(_) | Outcome::AtCeiling
-            )
-        {
-            if self.connection.waits.borrow().len() >= shared.config.in_flight_max as usize {
-                metrics.busy_in_flight.bump();
-                return Reply::Busy {
-                    bound: BusyBound::IN_FLIGHT,
-                    retry_after_ms: 0,
-                }
-                .append(id, out);
-            }
-            if self.connection.waits.borrow().contains_key(&id.get()) {
-                metrics.malformed.bump();
-                let message = format!("request id {} is taken by an acquire that waits", id.get());
-                return reply::error(ErrorCode::MALFORMED, &message).append(id, out);
-            }
-            let waiter = Waiter {
+        let session = seat.session();
+        let mut cannot_wait = None;
+        // Most acquires are granted at once: only one that is not checks whether it may wait, and
+        // makes a waiter.
+        let waiter = || {
+            cannot_wait = self.why_not_wait(id);
+            cannot_wait.is_none().then(|| Waiter {
                 connection: self.connection.id,
-                session: seat.session(),
+                session,
                 request_id: id.get(),
                 is_repeat,
                 key: acquire.key.as_bytes().into(),
@@ -129,14 +114,17 @@ impl Batch {
                 trace_id: (!acquire.trace_id.as_str().is_empty())
                     .then(|| Arc::from(acquire.trace_id.as_str())),
                 asked: now,
-            };
-            outcome = shared.engine.acquire_or_wait(
-                seat,
-                &request,
-                u64::from(acquire.wait_ms),
-                waiter,
-                now,
-            );
+            })
+        };
+        let outcome = match u64::from(acquire.wait_ms) {
+            0 => shared.engine.acquire(seat, &request, now),
+            wait_ms => {
+                let engine = &shared.engine;
+                engine.acquire_or_wait(seat, &request, wait_ms, waiter, now)
+            }
+        };
+        if let Some(cannot_wait) = cannot_wait {
+            return self.refuse_wait(cannot_wait, id, out);
         }
         match outcome {
             Outcome::Granted(grant) => {
@@ -182,4 +170,45 @@ impl Batch {
             }
         }
     }
+
+    /// Why an acquire that would have to wait may not.
+    fn why_not_wait(&self, id: RequestId) -> Option<CannotWait> {
+        let waits = self.connection.waits.borrow();
+        if waits.len() >= self.core.shared.config.in_flight_max as usize {
+            Some(CannotWait::InFlight)
+        } else if waits.contains_key(&id.get()) {
+            Some(CannotWait::IdTaken)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn refuse_wait(&self, why: CannotWait, id: RequestId, out: &mut BytesMut) {
+        let metrics = self.core.metrics();
+        match why {
+            CannotWait::InFlight => {
+                metrics.busy_in_flight.bump();
+                let bound = BusyBound::IN_FLIGHT;
+                let reply = Reply::Busy {
+                    bound,
+                    retry_after_ms: 0,
+                };
+                reply.append(id, out);
+            }
+            CannotWait::IdTaken => {
+                metrics.malformed.bump();
+                let message = format!("request id {} is taken by an acquire that waits", id.get());
+                reply::error(ErrorCode::MALFORMED, &message).append(id, out);
+            }
+        }
+    }
+}
+
+/// Why an acquire may not wait.
+enum CannotWait {
+    /// As many of its connection wait as may.
+    InFlight,
+    /// Another one waits under its request id.
+    IdTaken,
 }

@@ -120,10 +120,10 @@ impl<'a> Section<'a> {
         &mut self,
         request: &Acquire<'_>,
         wait_ms: u64,
-        waiter: Waiter,
+        waiter: impl FnOnce() -> Waiter,
     ) -> Result<Outcome, Refusal> {
         let engine = &self.core.shared.engine;
-        match engine.acquire_or_wait(self.seat, request, wait_ms, waiter, self.now) {
+        match engine.acquire_or_wait(self.seat, request, wait_ms, || Some(waiter()), self.now) {
             outcome @ Outcome::Granted(_) => {
                 self.granted(request, outcome.clone())?;
                 Ok(outcome)

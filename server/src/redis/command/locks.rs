@@ -109,9 +109,10 @@ fn wait(
     };
     call.client.last_wait += 1;
     let request_id = call.client.last_wait;
-    let waiter = Waiter {
-        connection: call.connection.id,
-        session: call.section.port.session.id,
+    let (connection, session) = (call.connection.id, call.section.port.session.id);
+    let waiter = || Waiter {
+        connection,
+        session,
         request_id,
         is_repeat: false,
         key: name.bytes().into(),
