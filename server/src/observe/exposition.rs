@@ -330,6 +330,11 @@ impl Snapshot {
             totals.redis_forced,
         )?;
         sheet.counter(
+            "redis_script_texts",
+            "Scripts that clients sent whole, by EVAL or SCRIPT LOAD; EVALSHA sends only the SHA-1",
+            totals.redis_script_texts,
+        )?;
+        sheet.counter(
             "redis_unknown_scripts",
             "Scripts that the Redis port does not know and has refused; the log has their SHA-1",
             totals.redis_unknown_scripts,

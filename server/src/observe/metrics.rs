@@ -181,6 +181,8 @@ core_metrics! {
     redis_errors,
     /// Locks that were ended or taken through the Redis port without showing that they were the caller's.
     redis_forced,
+    /// Texts of scripts that were hashed and recognised, for `EVAL` and `SCRIPT LOAD`. Once a call.
+    redis_script_texts,
     /// Scripts that are not known, and were refused.
     redis_unknown_scripts,
 }

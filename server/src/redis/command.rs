@@ -33,9 +33,8 @@ pub(crate) use transactions::stamp;
 use super::client::Client;
 use super::name::{DATABASES, Name};
 use super::plan::{Foreseen, Names, Naming, Target};
-use super::port::Sha;
 use super::refusal::Refusal;
-use super::script::Script;
+use super::script::Recognised;
 use super::section::Section;
 use crate::conn::connection::Connection;
 use hashbrown::HashMap;
@@ -49,13 +48,13 @@ pub(crate) struct Call<'c, 'a> {
     pub(crate) section: &'c mut Section<'a>,
     pub(crate) client: &'c mut Client,
     pub(crate) connection: &'c Rc<Connection>,
-    /// The command's name among them.
+    /// The command's name comes first.
     pub(crate) args: &'c [&'c [u8]],
-    /// Its keys, in the order in which they stand there.
+    /// Its keys, in the order of its arguments.
     pub(crate) names: &'c [Name<'c>],
-    /// The script that it calls, if it calls one that is known.
-    pub(crate) script: Option<(Sha, Script)>,
-    /// Not inside a transaction.
+    /// The script that it sends or calls, as its target has it.
+    pub(crate) script: Option<Recognised>,
+    /// `false` inside a transaction.
     pub(crate) may_block: bool,
 }
 
@@ -64,7 +63,7 @@ pub(crate) type Run = fn(&mut Call<'_, '_>, &mut Writer<'_>) -> Result<(), Refus
 pub(crate) struct Command {
     /// In lower case, as errors quote it.
     pub(crate) name: &'static str,
-    /// How many arguments, the name among them; negative: at least so many.
+    /// How many arguments it takes, its name included. Negative: at least so many.
     arity: i16,
     keys: Keys,
     pub(crate) when: When,
@@ -80,6 +79,8 @@ enum Keys {
     AllButLast,
     /// Behind their number; the script may want more.
     Script,
+    /// It has none, but it may send a script.
+    ScriptText,
     /// All signal lists of the database, which it looks through.
     Lists,
     /// The same, for the first page of `SCAN`.
@@ -136,6 +137,7 @@ impl Command {
             Keys::All => &args[1..],
             Keys::AllButLast => &args[1..args.len() - 1],
             Keys::Script => return scripts::target(args, naming),
+            Keys::ScriptText => return Ok(scripts::load_target(args, naming)),
             Keys::Lists | Keys::ListsEnded => return listing::target(naming, db..=db),
             Keys::AllListsEnded => return listing::target(naming, 0..=DATABASES - 1),
             Keys::FirstPage => return listing::first_page_target(args, naming),
@@ -160,14 +162,14 @@ pub(crate) fn foresee(
     db: u8,
     foreseen: &mut Foreseen<'_>,
 ) -> u8 {
-    match command.name {
-        "select" => return connection::database(args).unwrap_or(db),
-        "eval" | "eval_ro" => target
-            .script
-            .into_iter()
-            .for_each(|script| foreseen.load(script)),
-        "script" => scripts::foresee(args, foreseen),
-        _ => {}
+    if command.name == "select" {
+        return connection::database(args).unwrap_or(db);
+    }
+    if let Some(recognised) = target.script {
+        foreseen.load(recognised);
+    }
+    if command.name == "script" {
+        scripts::foresee_flush(args, foreseen);
     }
     db
 }
@@ -234,7 +236,7 @@ commands! {
     "evalsha"       -3 Script     Usual     scripts::evalsha;
     "eval_ro"       -3 Script     Usual     scripts::eval_ro;
     "evalsha_ro"    -3 Script     Usual     scripts::evalsha_ro;
-    "script"        -2 None       Usual     scripts::script;
+    "script"        -2 ScriptText Usual     scripts::script;
 
     "lock.acquire"  -4 First      Usual     locks::acquire;
     "lock.renew"     4 First      Usual     locks::renew;

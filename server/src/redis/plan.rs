@@ -1,23 +1,23 @@
 //! What is found out about commands before a section is opened for them: their keys, and the script
-//! they call.
+//! that they call.
 //!
-//! The commands of a transaction are named one after the other, all of them before the first is
-//! carried out, and each once. What one of them will change for those behind it (the database, the
-//! scripts that are loaded, the keys that are there) is foreseen. What is named here is what `EXEC`
-//! works with; it asks for nothing again.
+//! The commands of a transaction are named one after the other, each once, and all of them before
+//! the first one runs. A command may change something for those behind it: the database, the loaded
+//! scripts, the keys that exist. Those changes are foreseen. `EXEC` works with what was named here
+//! and looks nothing up again.
 
 use super::client::Transaction;
 use super::command::{self, Command};
 use super::name::Name;
 use super::port::{Port, Sha};
 use super::refusal::Refusal;
-use super::script::Script;
+use super::script::{self, Recognised, Script};
 use super::section::Keyspace;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-/// How many keys the commands of one transaction may name. One script that names a hundred thousand
-/// locks by itself fits, with the list of each; a thousand of them do not.
+/// How many keys the commands of one transaction may name. One script that finds a hundred thousand
+/// locks by itself fits, with the list of each. A thousand such scripts do not.
 const NAMES_MAX: usize = 1 << 18;
 
 pub(crate) type Args<'a> = SmallVec<[&'a [u8]; 8]>;
@@ -27,10 +27,10 @@ pub(crate) type Names<'a> = SmallVec<[Name<'a>; 2]>;
 /// What a command works with.
 #[derive(Default)]
 pub(crate) struct Target<'a> {
-    /// Its keys, in the order in which they stand there.
+    /// Its keys, in the order of its arguments.
     pub(crate) names: Names<'a>,
-    /// The script that it calls. `None`: it calls none, or one that is not loaded or not known.
-    pub(crate) script: Option<(Sha, Script)>,
+    /// The script that it sends or calls. `None`: it has none, or calls one that is not loaded.
+    pub(crate) script: Option<Recognised>,
 }
 
 impl<'a> From<Names<'a>> for Target<'a> {
@@ -57,9 +57,15 @@ impl Naming<'_, '_> {
             None => port.script(sha),
         }
     }
+
+    /// Recognises the text of a script that the command sends.
+    pub(crate) fn recognise(&self, text: &[u8]) -> Recognised {
+        let metrics = self.keyspace.core.metrics();
+        script::recognise_text(text, &metrics.redis_script_texts)
+    }
 }
 
-/// What the commands of a transaction in front of one will have changed.
+/// What the earlier commands of a transaction will have changed.
 #[derive(Default)]
 pub(crate) struct Foreseen<'a> {
     /// All keys that they name.
@@ -75,8 +81,11 @@ impl Foreseen<'_> {
         loaded.or_else(|| port.script(sha).filter(|_| !self.is_flushed))
     }
 
-    pub(crate) fn load(&mut self, (sha, script): (Sha, Script)) {
-        self.loaded.insert(sha, script);
+    /// A command loads this script, if it is a known one.
+    pub(crate) fn load(&mut self, recognised: Recognised) {
+        if let Some(script) = recognised.script {
+            self.loaded.insert(recognised.sha, script);
+        }
     }
 
     pub(crate) fn flush_scripts(&mut self) {

@@ -13,6 +13,7 @@ mod meaning;
 mod newer;
 mod peer;
 mod published;
+mod recognised;
 mod reply;
 mod scripts;
 mod servers;

@@ -1,10 +1,11 @@
-//! Scripts, which are recognised and not interpreted: see `redis/script`.
+//! `EVAL`, `EVALSHA`, `SCRIPT`. Scripts are recognised and not interpreted: see `redis/script`. A
+//! text is recognised once, when the command that sends it is named.
 
 use super::{Call, is, unknown_subcommand, wrong_arity};
 use crate::redis::plan::{Foreseen, Names, Naming, Target};
 use crate::redis::port::Sha;
 use crate::redis::refusal::Refusal;
-use crate::redis::script::{self, Script, ScriptCall};
+use crate::redis::script::{self, Recognised, Script, ScriptCall};
 use protocol::resp::{Writer, parse_integer};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -13,18 +14,14 @@ fn names_by_sha(args: &[&[u8]]) -> bool {
     args[0].len() >= 7 && args[0][..7].eq_ignore_ascii_case(b"evalsha")
 }
 
-/// The script that a call names.
-fn find(args: &[&[u8]], naming: &Naming<'_, '_>) -> Option<(Sha, Script)> {
-    match names_by_sha(args) {
-        true => {
-            let sha = parse_sha(args[1])?;
-            Some((sha, naming.script(&sha)?))
-        }
-        false => {
-            let (sha, script) = script::recognise_text(args[1]);
-            Some((sha, script?))
-        }
+/// The script that a call sends or names. `None`: it names one that is not loaded.
+fn find(args: &[&[u8]], naming: &Naming<'_, '_>) -> Option<Recognised> {
+    if !names_by_sha(args) {
+        return Some(naming.recognise(args[1]));
     }
+    let sha = parse_sha(args[1])?;
+    let script = Some(naming.script(&sha)?);
+    Some(Recognised { sha, script })
 }
 
 fn parse_sha(text: &[u8]) -> Option<Sha> {
@@ -56,37 +53,52 @@ fn key_count(args: &[&[u8]]) -> Result<usize, Refusal> {
     Ok(count)
 }
 
-/// The script, and its keys: those it is given, and those it will look for by itself.
+/// The script and its keys: those that it is given, and those that it finds by itself.
 pub(super) fn target<'a>(
     args: &[&'a [u8]],
     naming: &mut Naming<'_, '_>,
 ) -> Result<Target<'a>, Refusal> {
-    // What cannot be a SHA-1 names no script, however its keys are counted.
+    // What cannot be a SHA-1 names no script. Redis says so before it counts keys.
     if names_by_sha(args) && parse_sha(args[1]).is_none() {
         return Ok(Target::default());
     }
     let (keys, values) = args[3..].split_at(key_count(args)?);
-    let Some((sha, script)) = find(args, naming) else {
+    let recognised = find(args, naming);
+    let Some(script) = recognised.and_then(|recognised| recognised.script) else {
         // It will be refused, whatever its keys.
-        return Ok(Target::default());
+        return Ok(Target {
+            names: Names::default(),
+            script: recognised,
+        });
     };
     let db = script::database(script, naming.db, values);
     let names = keys.iter().map(|key| naming.keyspace.name(db, key));
     let mut names = names.collect::<Result<Names<'a>, Refusal>>()?;
     names.extend(script::more_names(script, naming, db)?);
-    let script = Some((sha, script));
-    Ok(Target { names, script })
+    Ok(Target {
+        names,
+        script: recognised,
+    })
 }
 
-/// What a `SCRIPT` command will change of what is loaded.
-pub(super) fn foresee(args: &[&[u8]], foreseen: &mut Foreseen<'_>) {
+/// The script that `SCRIPT LOAD` sends. The other subcommands send none.
+pub(super) fn load_target<'a>(args: &[&'a [u8]], naming: &Naming<'_, '_>) -> Target<'a> {
+    Target {
+        names: Names::default(),
+        script: loaded_text(args).map(|text| naming.recognise(text)),
+    }
+}
+
+fn loaded_text<'a>(args: &[&'a [u8]]) -> Option<&'a [u8]> {
     match *args {
-        [_, subcommand, text] if is(subcommand, "LOAD") => {
-            let (sha, script) = script::recognise_text(text);
-            script
-                .into_iter()
-                .for_each(|script| foreseen.load((sha, script)));
-        }
+        [_, subcommand, text] if is(subcommand, "LOAD") => Some(text),
+        _ => None,
+    }
+}
+
+/// Foresees that a `SCRIPT` command forgets what is loaded. What it loads is in its target.
+pub(super) fn foresee_flush(args: &[&[u8]], foreseen: &mut Foreseen<'_>) {
+    match *args {
         [_, subcommand, ref mode @ ..] if is(subcommand, "FLUSH") && check_mode(mode).is_ok() => {
             foreseen.flush_scripts();
         }
@@ -94,7 +106,7 @@ pub(super) fn foresee(args: &[&[u8]], foreseen: &mut Foreseen<'_>) {
     }
 }
 
-/// How `SCRIPT FLUSH` may be told to do it.
+/// The modes that `SCRIPT FLUSH` takes.
 fn check_mode(mode: &[&[u8]]) -> Result<(), Refusal> {
     match *mode {
         [] => Ok(()),
@@ -126,14 +138,16 @@ fn eval_with(
     only_reads: bool,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let Some((sha, script)) = call.script else {
-        return Err(unknown_script(
-            call,
-            &script::recognise_text(call.args[1]).0,
-        ));
-    };
-    call.section.port.load(sha, script);
+    let (_, script) = load(call)?;
     run(call, script, only_reads, out)
+}
+
+/// Remembers the script that a command has sent, for `EVALSHA`. Refused if it is not known.
+fn load(call: &Call<'_, '_>) -> Result<(Sha, Script), Refusal> {
+    let Recognised { sha, script } = call.script.ok_or(Refusal::NotNamed)?;
+    let script = script.ok_or_else(|| unknown_script(call, &sha))?;
+    call.section.port.load(sha, script);
+    Ok((sha, script))
 }
 
 fn evalsha_with(
@@ -141,7 +155,8 @@ fn evalsha_with(
     only_reads: bool,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let (_, script) = call.script.ok_or_else(|| Refusal::text(NO_SCRIPT))?;
+    let script = call.script.and_then(|recognised| recognised.script);
+    let script = script.ok_or_else(|| Refusal::text(NO_SCRIPT))?;
     run(call, script, only_reads, out)
 }
 
@@ -172,7 +187,8 @@ fn run(
 fn unknown_script(call: &Call<'_, '_>, sha: &Sha) -> Refusal {
     call.section.core().metrics().redis_unknown_scripts.bump();
     let sha = show_sha(sha);
-    tracing::info!(sha1 = %sha, client = call.client.card.id, "a script that is not known was refused");
+    let client = call.client.card.id;
+    tracing::info!(sha1 = %sha, client, "refused an EVAL or SCRIPT LOAD of an unknown script");
     Refusal::text(format!(
         "ERR unknown script {sha}: this port runs no Lua, it knows the published lock scripts. See docs/redis.md, section Scripts"
     ))
@@ -197,12 +213,7 @@ pub(super) fn script(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     let port = call.section.port;
     let subcommand = call.args[1];
     if is(subcommand, "LOAD") {
-        let [_, _, text] = call.args else {
-            return Err(wrong_arity("script|load"));
-        };
-        let (sha, script) = script::recognise_text(text);
-        let script = script.ok_or_else(|| unknown_script(call, &sha))?;
-        port.load(sha, script);
+        let (sha, _) = load(call)?;
         out.bulk(show_sha(&sha).as_bytes());
     } else if is(subcommand, "EXISTS") {
         out.array(call.args.len() - 2);

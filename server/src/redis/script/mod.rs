@@ -1,22 +1,24 @@
-//! Scripts without Lua. What lock libraries send to `EVAL` is a handful of programs in many spellings: each is recognised, by the
-//! SHA-1 of a published text or by the hash of its normal form, and what it does is done here, in the engine's own verbs.
+//! Scripts without Lua. Lock libraries send a handful of programs to `EVAL`, in many spellings. Each
+//! is recognised, by the SHA-1 of a published text or by the hash of its normal form, and carried
+//! out here with the engine's verbs.
 //!
-//! | file           | what                                                                                        |
-//! |----------------|---------------------------------------------------------------------------------------------|
-//! | `token.rs`     | Lua text in tokens; `normal.rs`: what two spellings of a script have in common              |
-//! | `table.rs`     | the hashes of published scripts; `spelling.rs`: the two that people write down anew         |
-//! | `call.rs`      | the keys and arguments of a call, and the numbers in them, with the errors that Redis has   |
-//! | `owned.rs`     | one key whose value is compared: released, renewed, asked how long it has                   |
-//! | `claimed.rs`   | one key that is taken if it is free, or kept if it is the caller's                          |
-//! | `several.rs`   | many keys, all or nothing; `prefix.rs`: values that are compared in part                    |
-//! | `signalled.rs` | python-redis-lock: a lock, and a list that wakes one of those who wait                      |
-//! | `redisson.rs`  | Redisson's lock: a hash with one field, which the engine counts; a channel that wakes       |
+//! | file           | what                                                                            |
+//! |----------------|---------------------------------------------------------------------------------|
+//! | `token.rs`     | Lua text in tokens; `normal.rs`: what two spellings of a script have in common  |
+//! | `table.rs`     | the hashes of published scripts; `spelling.rs`: the two that users retype       |
+//! | `call.rs`      | the keys and arguments of a call, its numbers, and Redis's errors for them      |
+//! | `owned.rs`     | one key whose value is compared: release it, renew it, ask for its TTL          |
+//! | `claimed.rs`   | one key: take it if it is free, or keep it if it is the caller's                |
+//! | `several.rs`   | many keys, all or nothing; `prefix.rs`: values that are compared in part        |
+//! | `signalled.rs` | python-redis-lock: a lock, and a list that wakes one waiter                     |
+//! | `redisson.rs`  | Redisson's lock: a hash of one field, and a channel that wakes its waiters      |
 //!
-//! Where a Redis script would stop half-way, because a number among its arguments is none, nothing at all is done here: numbers
-//! are read before anything is changed. The error is the same.
+//! Numbers are read before anything is changed. Where a Redis script would stop half-way because an
+//! argument is no number, the answer here is the same error and nothing has changed.
 //!
-//! What is decided on a look at the keys is done under the fence that was seen. If a lock ends between the two, which native
-//! clients and the wheel may bring about, the script answers as if it had come a moment later.
+//! A script looks at its keys first and then acts under the fence that it saw. Native clients and
+//! the timer wheel may end a lock in between. Then the script answers as if it had come a moment
+//! later.
 
 mod call;
 mod claimed;
@@ -32,7 +34,7 @@ mod token;
 
 pub(crate) use call::ScriptCall;
 pub(crate) use redisson::fenced_token;
-pub(crate) use table::{recognise_sha, recognise_text};
+pub(crate) use table::{Recognised, recognise_sha, recognise_text};
 
 use super::name::Name;
 use super::plan::Naming;
@@ -56,7 +58,7 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// Whether it changes nothing, and may thus be sent by `EVAL_RO`.
+    /// Whether it changes nothing, so that `EVAL_RO` may send it.
     pub(crate) fn is_read_only(self) -> bool {
         use Owned::{Seconds, TimeLeft, TimeLeftOrZero, ValueAndTimeLeft};
         match self {
@@ -80,7 +82,7 @@ pub(crate) fn database(script: Script, db: u8, args: &[&[u8]]) -> u8 {
     }
 }
 
-/// The keys that a script looks for by itself, beside those it is given.
+/// The keys that a script finds by itself, beside those that it is given.
 pub(crate) fn more_names(
     script: Script,
     naming: &mut Naming<'_, '_>,
@@ -92,7 +94,7 @@ pub(crate) fn more_names(
     }
 }
 
-/// Does what the script does, and writes what it would return. An error leaves everything as it was.
+/// Carries the script out and writes what it would return. An error leaves everything as it was.
 pub(crate) fn run(
     script: Script,
     section: &mut Section<'_>,

@@ -1,8 +1,8 @@
-//! Which script a text is. Published texts are known by their SHA-1, which is also how clients name them; copies of them that were
-//! laid out anew are known by the hash of their normal form. No text is kept.
+//! Which script a text is. A published text is known by its SHA-1, which is also how clients name
+//! it. A copy that was laid out anew is known by the hash of its normal form. No text is kept.
 //!
-//! What is not here on purpose: Redisson's fair and read-write locks and redis-semaphore's semaphores, which are other data
-//! structures altogether.
+//! Left out on purpose: Redisson's fair and read-write locks, and redis-semaphore's semaphores.
+//! They are other data structures.
 
 use super::Script;
 use super::claimed::Claimed;
@@ -12,6 +12,7 @@ use super::redisson::{Publishing::*, Redisson, Unlocking::*};
 use super::several::{Arguments::*, Several};
 use super::signalled::{Lasting::*, Signalled};
 use super::spelling;
+use crate::observe::metrics::Counter;
 use crate::redis::port::Sha;
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
@@ -195,14 +196,24 @@ pub(crate) fn recognise_sha(sha: &Sha) -> Option<Script> {
     BY_SHA.get(sha).copied()
 }
 
-/// The SHA-1 of a text, and which script it is.
-pub(crate) fn recognise_text(text: &[u8]) -> (Sha, Option<Script>) {
+/// A script's text after one look at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Recognised {
+    pub(crate) sha: Sha,
+    /// `None`: no script that this port knows.
+    pub(crate) script: Option<Script>,
+}
+
+/// Hashes a text and finds its script. A call pays for this once: `plan.rs` recognises the text when
+/// it names the command, and the command works with the result. `count` rises by one each time.
+pub(crate) fn recognise_text(text: &[u8], count: &Counter) -> Recognised {
+    count.bump();
     let sha: Sha = Sha1::digest(text).into();
     let script = recognise_sha(&sha).or_else(|| {
         let form = normal::form(text)?;
         BY_FORM.get(&form).copied()
     });
-    (sha, script)
+    Recognised { sha, script }
 }
 
 #[cfg(test)]
@@ -210,7 +221,7 @@ mod tests {
     use super::*;
 
     fn recognise(text: &str) -> Option<Script> {
-        recognise_text(text.as_bytes()).1
+        recognise_text(text.as_bytes(), &Counter::default()).script
     }
 
     const DELETE: Option<Script> = Some(Script::Owned(Owned::Delete));
@@ -276,7 +287,7 @@ mod tests {
     #[test]
     fn the_sha_of_a_text_is_the_one_that_redis_gives_it() {
         assert_eq!(
-            recognise_text(b"return 1").0,
+            recognise_text(b"return 1", &Counter::default()).sha,
             sha("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")
         );
     }
