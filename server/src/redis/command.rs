@@ -34,8 +34,8 @@ use super::client::Client;
 use super::name::{DATABASES, Name};
 use super::plan::{Foreseen, Names, Naming, Target};
 use super::refusal::Refusal;
-use super::script::Recognised;
-use super::section::Section;
+use super::script::{self, Recognised};
+use super::section::{Entry, Section};
 use crate::conn::connection::Connection;
 use hashbrown::HashMap;
 use protocol::resp::{Writer, parse_integer};
@@ -285,6 +285,37 @@ commands! {
 impl<'c> Call<'c, '_> {
     fn name(&self) -> &'c Name<'c> {
         &self.names[0]
+    }
+
+    /// Refuses the call if the server recovers and nothing is known of one of its keys. A lock from
+    /// before the crash may be there, so every answer that begins with "nothing is there" would be
+    /// a guess. Asked before the command does anything.
+    #[inline]
+    pub(crate) fn check_known(&mut self) -> Result<(), Refusal> {
+        match self.section.recovering() {
+            None => Ok(()),
+            Some(refusal) => self.check_known_while_recovering(refusal),
+        }
+    }
+
+    #[cold]
+    fn check_known_while_recovering(&mut self, refusal: Refusal) -> Result<(), Refusal> {
+        let script = self.script.and_then(|recognised| recognised.script);
+        for (index, name) in self.names.iter().enumerate() {
+            if script.is_some_and(|script| !script.depends_on_key(index)) {
+                continue;
+            }
+            let is_absent = matches!(self.section.look(name)?, Entry::Absent);
+            if is_absent && script::fenced_token(self.section, name).is_none() {
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a command that looks at all keys while the server recovers: no list is complete then.
+    fn check_all_known(&self) -> Result<(), Refusal> {
+        self.section.recovering().map_or(Ok(()), Err)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Why a command was not carried out, in the words that Redis's clients know: what an error begins with is part of the contract.
 
 use super::value::VALUE_BYTES_MAX;
-use engine::{KEY_BYTES_MAX, Limit};
+use crate::core::Core;
+use engine::{KEY_BYTES_MAX, Limit, Tick};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -67,6 +68,15 @@ impl Refusal {
         }
     }
 
+    /// The refusal of everything that needs to know of all locks, while the server recovers.
+    #[inline]
+    pub(crate) fn while_recovering(core: &Core, now: Tick) -> Option<Self> {
+        let left_ms = core.shared.recovery.recovering_ms(now)?;
+        Some(Refusal::Recovering {
+            left_ms: left_ms.into(),
+        })
+    }
+
     /// An error in these words.
     pub(crate) fn text(message: impl Into<Cow<'static, str>>) -> Self {
         Refusal::Text(message.into())
@@ -116,7 +126,7 @@ impl fmt::Display for Refusal {
             }
             Refusal::Recovering { left_ms } => write!(
                 f,
-                "LOADING the server was stopped without notice, and locks from before may still be held: nothing is granted for {left_ms} ms"
+                "LOADING the server was stopped without notice, and locks from before may still be held: not all of them are known, and none is granted, for {left_ms} ms"
             ),
             Refusal::AtCeiling => f.write_str(
                 "TRYAGAIN fences are being written ahead to the disk; try again at once",

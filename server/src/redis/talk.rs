@@ -349,7 +349,7 @@ impl Stage<'_> {
             script: target.script,
             may_block: true,
         };
-        call.section.know_all(call.names)?;
+        call.check_known()?;
         (command.run)(&mut call, &mut writer)
     }
 
@@ -393,7 +393,7 @@ impl Stage<'_> {
                     script: target.script,
                     may_block: false,
                 };
-                call.section.know_all(call.names)?;
+                call.check_known()?;
                 (planned.command.run)(&mut call, &mut Writer::new(out, version))
             });
             if let Err(refusal) = answer {

@@ -14,6 +14,7 @@ mod newer;
 mod peer;
 mod published;
 mod recognised;
+mod recovering;
 mod reply;
 mod scripts;
 mod servers;

@@ -97,6 +97,7 @@ fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
 
 pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     glob::check(call.args[1])?;
+    call.check_all_known()?;
     let mut keys = all(call, call.client.db)?;
     keys.retain(|found| glob::matches(call.args[1], name::split(found).1));
     out.array(keys.len());
@@ -107,6 +108,7 @@ pub(super) fn keys(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 }
 
 pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
+    call.check_all_known()?;
     let size = match all(call, call.client.db) {
         Ok(keys) => keys.len() as u64,
         // Too many to be counted in one go: what this port holds in all databases.
@@ -118,6 +120,7 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
 
 /// Ends all locks of this port's, and all lists, in these databases. Those of native clients stay.
 pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> Result<(), Refusal> {
+    call.check_all_known()?;
     let ours = Some(call.section.port.session.id);
     let mut found: Vec<(Box<[u8]>, Vec<Fence>)> = Vec::new();
     for db in dbs {
@@ -172,6 +175,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
             return Err(Refusal::Syntax);
         }
     }
+    call.check_all_known()?;
     let db = call.client.db;
     let page = page(call, &name::prefix(db), cursor, count);
     let ours = Some(call.section.port.session.id);
@@ -220,6 +224,7 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
             return Err(Refusal::Syntax);
         }
     }
+    call.check_all_known()?;
     let db = call.client.db;
     let full_prefix = [&name::prefix(db), prefix].concat();
     let page = page(call, &full_prefix, from, count);

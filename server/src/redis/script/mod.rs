@@ -43,7 +43,7 @@ use super::section::Section;
 use claimed::Claimed;
 use owned::Owned;
 use protocol::resp::Writer;
-use redisson::Redisson;
+use redisson::{Redisson, Unlocking};
 use several::Several;
 use signalled::Signalled;
 
@@ -72,9 +72,23 @@ impl Script {
             Script::Claimed(_) | Script::Signalled(_) | Script::Redisson(_) => false,
         }
     }
+
+    /// Whether the key at `index` of those that the script was given decides what it does. The
+    /// others are names of channels, of signal lists, or no keys at all.
+    pub(crate) fn depends_on_key(self, index: usize) -> bool {
+        match self {
+            Script::Several(_) | Script::Redisson(Redisson::RenewAll) => true,
+            // The latch keeps the answer of an earlier unlock.
+            Script::Redisson(Redisson::Unlock(Unlocking::Latched)) => index == 0 || index == 2,
+            Script::Owned(_) | Script::Claimed(_) | Script::Signalled(_) | Script::Redisson(_) => {
+                index == 0
+            }
+        }
+    }
 }
 
-/// The database that a script works in. Those of one library name it themselves; a number that is none changes nothing.
+/// The database that a script works in. The scripts of one library name it themselves. If that is
+/// not the number of a database, the script stays in the client's.
 pub(crate) fn database(script: Script, db: u8, args: &[&[u8]]) -> u8 {
     match script {
         Script::Several(script) => script.database(db, args),

@@ -193,6 +193,9 @@ pub(super) fn all_names(
     db: u8,
 ) -> Result<Vec<Name<'static>>, Refusal> {
     let keyspace = &mut *naming.keyspace;
+    if let Some(refusal) = Refusal::while_recovering(keyspace.core, keyspace.now) {
+        return Err(refusal);
+    }
     let (engine, now) = (&keyspace.core.shared.engine, keyspace.now);
     let prefix = [&name::prefix(db), LOCK].concat();
     let mut found: Vec<Box<[u8]>> = Vec::new();

@@ -67,24 +67,10 @@ impl Section<'_> {
         })
     }
 
-    /// Refuses a command that would find nothing at one of these keys while the server recovers: a lock from before may be there,
-    /// and every answer that begins with "nothing is" would be untrue. Asked before the command does anything.
+    /// How a command is refused that needs to know of all locks, while the server recovers.
     #[inline]
-    pub(crate) fn know_all(&mut self, names: &[Name<'_>]) -> Result<(), Refusal> {
-        match self.core.shared.recovery.recovering_ms(self.now) {
-            None => Ok(()),
-            Some(left_ms) => self.know_while_recovering(names, left_ms.into()),
-        }
-    }
-
-    #[cold]
-    fn know_while_recovering(&mut self, names: &[Name<'_>], left_ms: u64) -> Result<(), Refusal> {
-        for name in names {
-            if let Entry::Absent = self.look(name)? {
-                return Err(Refusal::Recovering { left_ms });
-            }
-        }
-        Ok(())
+    pub(crate) fn recovering(&self) -> Option<Refusal> {
+        Refusal::while_recovering(self.core, self.now)
     }
 
     /// All that the engine knows of a key, with all its holders.
