@@ -1,5 +1,6 @@
-//! Who listens to which channel. Messages travel as mail to the core that has the listener's connection; nobody waits for a
-//! listener, and one that does not read is cut off like any other client.
+//! Which connection listens to which channel. Messages travel as mail to the core that has the
+//! listener's connection. A publisher never waits for a listener; one that does not read is cut off
+//! like any other client.
 
 use super::glob;
 use super::refusal::Refusal;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// How many channels and patterns one connection may listen to.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1_024;
 
-/// How many there may be altogether.
+/// How many subscriptions all connections may have together.
 const SUBSCRIPTIONS_TOTAL_MAX: usize = 1 << 20;
 
 /// The longest name of a channel.
@@ -20,12 +21,13 @@ const CHANNEL_BYTES_MAX: usize = 1_024;
 /// The longest message: it may wait in the mailbox of every core that has a listener.
 const MESSAGE_BYTES_MAX: usize = 4_096;
 
-/// Whether a channel may be called that.
+/// Refuses a name of a channel that is too long.
 pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("the name of a channel", channel, CHANNEL_BYTES_MAX)
 }
 
-/// Whether this may be sent on that channel. Asked before anything is changed that is to be told.
+/// Refuses a message that is too long, or its channel. Asked before a command changes what the
+/// message reports.
 pub(crate) fn check_message(channel: &[u8], payload: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("a message", payload, MESSAGE_BYTES_MAX)?;
     check_name(channel)
@@ -44,7 +46,7 @@ struct Listeners {
     count: usize,
 }
 
-/// A channel, or a pattern that stands for many.
+/// A channel, or a pattern that matches many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Topic {
     Channel,
@@ -54,7 +56,7 @@ pub(crate) enum Topic {
 /// One message on its way to one listener.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// The pattern by which it was heard, if it was.
+    /// The pattern that matched; `None` for a listener of the channel itself.
     pub(crate) pattern: Option<Box<[u8]>>,
     pub(crate) channel: Box<[u8]>,
     pub(crate) payload: Box<[u8]>,
@@ -70,7 +72,7 @@ impl Listeners {
 }
 
 impl Channels {
-    /// Adds a listener, who is not one of this topic already.
+    /// Adds a listener that does not listen to this topic yet.
     pub(crate) fn subscribe(
         &self,
         topic: Topic,
@@ -107,7 +109,7 @@ impl Channels {
         listeners.count -= removed;
     }
 
-    /// Sends a message to everybody who listens. Returns how many that are.
+    /// Sends a message to every listener of the channel. Returns how many there are.
     pub(crate) fn publish(&self, host: &Switchboard, channel: &[u8], payload: &[u8]) -> usize {
         let listeners = self.listeners.read();
         let mut count = 0;

@@ -1,4 +1,5 @@
-//! One client of the Redis port: what its connection has agreed on, and what it is in the middle of.
+//! One client of the Redis port: what it has set for its connection, and what it is in the middle
+//! of.
 
 use super::channels::{Channels, Topic};
 use super::command::Command;
@@ -13,13 +14,13 @@ use std::sync::Arc;
 /// How many commands a transaction may have.
 pub(crate) const QUEUED_MAX: usize = 1_024;
 
-/// How many bytes they may have together.
+/// How many bytes the commands of a transaction may have together.
 pub(crate) const QUEUED_BYTES_MAX: usize = 1 << 20;
 
-/// What an argument counts beside its bytes: one without any is kept as well.
+/// What an argument counts beside its bytes: an empty one takes memory as well.
 pub(crate) const QUEUED_ARGUMENT_BYTES: usize = 16;
 
-/// How many keys may be watched.
+/// How many keys a connection may watch.
 pub(crate) const WATCHED_MAX: usize = 1_024;
 
 pub(crate) struct Client {
@@ -27,7 +28,7 @@ pub(crate) struct Client {
     pub(crate) version: Version,
     pub(crate) db: u8,
     pub(crate) is_authenticated: bool,
-    /// Closed once everything is answered.
+    /// The connection is closed once every command is answered.
     pub(crate) is_leaving: bool,
     pub(crate) transaction: Option<Transaction>,
     pub(crate) watched: Vec<(Name<'static>, Stamp)>,
@@ -36,7 +37,7 @@ pub(crate) struct Client {
     pub(crate) blocked: Option<Blocked>,
     /// Numbers the waits for locks.
     pub(crate) last_wait: u64,
-    /// What it sent last, which it often sends again.
+    /// The command that it sent last. It often sends the same one again.
     pub(crate) last_command: Option<&'static Command>,
 }
 
@@ -45,18 +46,18 @@ pub(crate) struct Client {
 pub(crate) struct Transaction {
     pub(crate) commands: Vec<Queued>,
     pub(crate) bytes: usize,
-    /// One of them could not be queued: nothing will be done.
+    /// A command could not be queued: `EXEC` will carry out none.
     pub(crate) is_broken: bool,
 }
 
 /// A command that `EXEC` will carry out.
 pub(crate) struct Queued {
     pub(crate) command: &'static Command,
-    /// Its name among them.
+    /// Its name comes first.
     pub(crate) args: Vec<Box<[u8]>>,
 }
 
-/// What a watched key was like: differs after every change.
+/// The state of a watched key. Differs after every change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stamp {
     pub(crate) fence: u64,
@@ -65,7 +66,7 @@ pub(crate) struct Stamp {
     pub(crate) list_change: u64,
 }
 
-/// What a connection waits for. Nothing behind it is decided until then.
+/// What a connection waits for. No command behind it is decided until then.
 pub(crate) enum Blocked {
     /// A grant or a timeout comes by mail.
     Lock,
@@ -105,7 +106,7 @@ impl Client {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Leaves all channels and patterns without a word.
+    /// Leaves all channels and patterns, without an answer.
     pub(crate) fn unsubscribe_all(&mut self, channels: &Channels, connection: ConnectionId) {
         for topic in [Topic::Channel, Topic::Pattern] {
             for name in std::mem::take(self.topics(topic)) {

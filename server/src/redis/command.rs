@@ -1,4 +1,5 @@
-//! The commands: their names, how many arguments they take, where their keys stand, and who carries them out.
+//! The commands: their names, how many arguments they take, where their keys stand, and the
+//! function that carries them out.
 //!
 //! | file             | commands                                                             |
 //! |------------------|----------------------------------------------------------------------|
@@ -81,26 +82,26 @@ enum Keys {
     Script,
     /// It has none, but it may send a script.
     ScriptText,
-    /// All signal lists of the database, which it looks through.
+    /// All signal lists of the database. It reads them.
     Lists,
-    /// The same, for the first page of `SCAN`.
+    /// As `Lists`, for the first page of `SCAN`.
     FirstPage,
-    /// The same, and it ends them.
+    /// All signal lists of the database. It ends them.
     ListsEnded,
-    /// The same in all databases.
+    /// As `ListsEnded`, in all databases.
     AllListsEnded,
 }
 
-/// When a command may be sent.
+/// When a client may send a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// Once the client is authenticated.
+    /// Once it is authenticated.
     Usual,
-    /// Also by one that listens to channels in version 2 of the protocol.
+    /// Also while it listens to channels in version 2 of the protocol.
     Listening,
-    /// Carried out at once inside a transaction as well.
+    /// As `Usual`. It runs at once, inside a transaction as well.
     Immediate,
-    /// Before anything else, and at once.
+    /// Even before it is authenticated. It runs at once, inside a transaction as well.
     Always,
 }
 
@@ -120,7 +121,7 @@ impl Command {
         }
     }
 
-    /// What a call works with whose number of arguments is right.
+    /// The keys and the script of a call. Its number of arguments has been checked.
     #[inline]
     pub(crate) fn target<'a>(
         &self,
@@ -146,15 +147,15 @@ impl Command {
         Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
     }
 
-    /// Whether it only looks through the keys that were found for it. They are not locked: the look
-    /// may take long.
+    /// Whether it only reads the keys that were found for it. Their stripes are not locked, since
+    /// reading them all may take long.
     pub(crate) fn is_listing(&self) -> bool {
         matches!(self.keys, Keys::Lists | Keys::FirstPage)
     }
 }
 
-/// What a command of a transaction will change for those behind it. Returns the database in which
-/// they begin.
+/// Foresees what a command of a transaction will change for those behind it. Returns the database
+/// in which they begin.
 pub(crate) fn foresee(
     command: &Command,
     args: &[&[u8]],
@@ -174,7 +175,7 @@ pub(crate) fn foresee(
     db
 }
 
-/// No command has a longer name.
+/// The longest name of a command, rounded up.
 const NAME_BYTES_MAX: usize = 24;
 
 static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> = LazyLock::new(|| {
@@ -184,7 +185,7 @@ static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> = LazyLock::n
     by_name.collect()
 });
 
-/// How many there are.
+/// How many commands there are.
 pub(crate) fn count() -> usize {
     COMMANDS.len()
 }
@@ -313,7 +314,8 @@ impl<'c> Call<'c, '_> {
         Ok(())
     }
 
-    /// Refuses a command that looks at all keys while the server recovers: no list is complete then.
+    /// Refuses a command that looks at all keys while the server recovers: no list is complete
+    /// then.
     fn check_all_known(&self) -> Result<(), Refusal> {
         self.section.recovering().map_or(Ok(()), Err)
     }
@@ -324,7 +326,7 @@ fn integer(text: &[u8]) -> Result<i64, Refusal> {
     parse_integer(text).ok_or(Refusal::NotAnInteger)
 }
 
-/// Whether an argument is this word, in whatever case.
+/// Whether an argument is this word, in any case.
 fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
@@ -345,7 +347,7 @@ fn unknown_subcommand(subcommand: &[u8], command: &str) -> Refusal {
 /// How much of what a client sent an error repeats.
 const SHOWN_BYTES_MAX: usize = 128;
 
-/// What a client hears whose command there is not.
+/// The answer to a command that does not exist.
 pub(crate) fn unknown(args: &[&[u8]]) -> Refusal {
     let clip = |bytes: &[u8]| {
         String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
@@ -364,8 +366,8 @@ pub(crate) fn unknown(args: &[&[u8]]) -> Refusal {
     ))
 }
 
-/// Whether a command that is put into a transaction has a subcommand that there is, with so many arguments: that is refused
-/// when it is queued, and not only when it is run.
+/// Checks the subcommand of a command that is queued in a transaction, and its number of arguments.
+/// Redis refuses a wrong one when it is queued, not when it runs.
 pub(crate) fn check_subcommand(command: &Command, args: &[&[u8]]) -> Result<(), Refusal> {
     match args {
         [_, subcommand, rest @ ..] if command.name == "script" => {
@@ -375,7 +377,7 @@ pub(crate) fn check_subcommand(command: &Command, args: &[&[u8]]) -> Result<(), 
     }
 }
 
-/// What a client hears whose command has too many or too few arguments.
+/// The answer to a command with too many or too few arguments.
 pub(crate) fn wrong_number(command: &Command) -> Refusal {
     wrong_arity(command.name)
 }

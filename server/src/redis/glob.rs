@@ -1,19 +1,20 @@
-//! Redis's patterns, as `KEYS`, `SCAN`, `PSUBSCRIBE` and `CONFIG GET` know them: `*`, `?`, `[a-c]`, `[^x]` and `\` before any of these.
+//! Redis's patterns, as `KEYS`, `SCAN`, `PSUBSCRIBE` and `CONFIG GET` take them: `*`, `?`, `[a-c]`,
+//! `[^x]`, and `\` before any of these.
 
 use super::refusal::Refusal;
 
 /// The longest pattern: each key is compared with it.
 const PATTERN_BYTES_MAX: usize = 1_024;
 
-/// Whether a pattern may be asked for.
+/// Refuses a pattern that is too long.
 pub(crate) fn check(pattern: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("a pattern", pattern, PATTERN_BYTES_MAX)
 }
 
-/// Whether `text` is one of those that `pattern` stands for. Takes time in proportion to the product of their lengths at worst.
+/// Whether `pattern` matches `text`. At worst the time grows with the product of their lengths.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on if the latest star has to stand for one byte more.
+    // Where to go on if the latest star has to match one byte more.
     let mut retry: Option<(usize, usize)> = None;
     while t < text.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -35,7 +36,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// How many bytes of the pattern stand for this one byte; `None` if they do not.
+/// How many bytes of the pattern match this one byte; `None` if they do not.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern {
         [] => None,
@@ -49,7 +50,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether a byte is in a class, and how long the class is. One that is not closed ends with the pattern.
+/// Whether a byte is in a class, and how long the class is. A class that is not closed ends with
+/// the pattern.
 fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
     let is_negated = class.first() == Some(&b'^');
     let mut at = usize::from(is_negated);
@@ -83,7 +85,7 @@ mod tests {
     use super::matches;
 
     #[test]
-    fn patterns_stand_for_what_redis_says() {
+    fn patterns_match_as_in_redis() {
         let cases: [(&str, &str, bool); 22] = [
             ("*", "", true),
             ("*", "anything", true),

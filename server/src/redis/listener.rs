@@ -1,5 +1,5 @@
-//! Accepting clients of Redis. Over TCP every core has a listener of its own, as for native clients. A Unix socket there is only
-//! one of, which all cores accept from.
+//! Accepting Redis clients. Over TCP every core has a listener of its own, as for native clients.
+//! There is only one Unix socket, from which all cores accept.
 
 use crate::conn::listener::{Arrival, admit_or_pause, bind_all};
 use crate::core::Core;
@@ -31,7 +31,7 @@ impl Stream {
 pub(crate) struct Listeners {
     pub(crate) tcp: Vec<std::net::TcpListener>,
     pub(crate) unix: Vec<std::os::unix::net::UnixListener>,
-    /// Removed at the end.
+    /// The socket's file, which is removed at the end.
     unix_path: Option<PathBuf>,
 }
 
@@ -41,8 +41,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// A socket that a server left behind which was killed is replaced; one that somebody listens at is not, nor is any other
-    /// kind of file.
+    /// Replaces the socket that a killed server left behind. A socket with a listener stays, and so
+    /// does any other kind of file: then binding fails.
     pub(crate) fn bind_unix(&mut self, path: &Path, core_count: usize) -> io::Result<()> {
         let is_socket = path
             .symlink_metadata()
@@ -60,12 +60,12 @@ impl Listeners {
         Ok(())
     }
 
-    /// Whether there is a port at all.
+    /// Whether there is a Redis port at all.
     pub(crate) fn is_open(&self) -> bool {
         !self.tcp.is_empty() || !self.unix.is_empty()
     }
 
-    /// What is to be removed when the server has stopped.
+    /// The file to remove when the server has stopped.
     pub(crate) fn unix_path(&mut self) -> Option<PathBuf> {
         self.unix_path.take()
     }
@@ -92,7 +92,7 @@ pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) 
     loop {
         let accepted = listener.accept().await;
         let redis = |(stream, address): (TcpStream, SocketAddr)| {
-            // Replies are whole batches already; waiting for more would only delay them.
+            // Replies are whole batches already. Waiting for more would only delay them.
             let _ = stream.set_nodelay(true);
             Arrival::Redis(Stream::Tcp(stream, address))
         };
@@ -100,7 +100,7 @@ pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) 
     }
 }
 
-/// Accepts until the server stops. Whichever core is first takes a connection.
+/// Accepts until the server stops. The first core that wakes takes the connection.
 pub(crate) async fn accept_unix(
     core: Rc<Core>,
     listener: std::os::unix::net::UnixListener,

@@ -1,18 +1,19 @@
-//! Ends that lie further ahead than the engine counts, which is two years: some clients ask for thousands. The engine is given the
-//! longest it takes, and what was asked for is kept here, to be told when they ask. A restart forgets it; the lock it keeps.
+//! Ends that lie further ahead than the engine counts, which is two years. Some clients ask for
+//! thousands. The engine is given the longest TTL that it takes, and the end that was asked for is
+//! kept here, for `PTTL` and its relatives. A restart forgets the end and keeps the lock.
 //!
-//! One such table stands in each stripe of the keyspace, and hardly ever has anything in it.
+//! Each stripe of the keyspace has one such table, which is nearly always empty.
 
 use engine::Fence;
 use hashbrown::HashMap;
 
-/// From so many on, those whose locks are gone are looked for before another one is added.
+/// From so many entries on, `sweep` removes those whose locks are gone before another is added.
 const SWEEP_FROM: usize = 64;
 
-/// How many one stripe may have. Beyond, clients are told the end that the engine knows.
+/// How many entries one stripe may have. Beyond, clients are told the end that the engine knows.
 const LONG_TTLS_MAX: usize = 65_536;
 
-/// When some of the locks of a stripe end.
+/// The ends of those locks of a stripe that have a long TTL.
 #[derive(Default)]
 pub(crate) struct LongTtls {
     ends: HashMap<Box<[u8]>, LongTtl>,
@@ -20,13 +21,13 @@ pub(crate) struct LongTtls {
 }
 
 struct LongTtl {
-    /// Under which the lock is held that it belongs to.
+    /// The fence of the hold that it belongs to.
     fence: Fence,
     unix_ms: u64,
 }
 
 impl LongTtls {
-    /// When the lock ends that is held under this fence, if that is further ahead than the engine knows.
+    /// When the hold under this fence ends, if the engine does not know it.
     pub(crate) fn get(&self, name: &[u8], fence: Fence) -> Option<u64> {
         if self.ends.is_empty() {
             return None;
@@ -35,12 +36,12 @@ impl LongTtls {
         (end.fence == fence).then_some(end.unix_ms)
     }
 
-    /// Whether adding one should be preceded by [`Self::sweep`].
+    /// Whether [`Self::sweep`] should come before the next entry.
     pub(crate) fn is_sweep_due(&self) -> bool {
         self.ends.len() >= self.sweep_at.max(SWEEP_FROM)
     }
 
-    /// Forgets those whose locks are gone.
+    /// Removes the entries whose locks are gone.
     pub(crate) fn sweep(&mut self, is_held: impl Fn(&[u8], Fence) -> bool) {
         self.ends.retain(|name, end| is_held(name, end.fence));
         self.sweep_at = self.ends.len() * 2;

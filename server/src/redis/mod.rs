@@ -1,20 +1,22 @@
-//! The Redis-compatible port: today's Redis lock clients, unchanged, on the same engine as everybody else.
+//! The Redis-compatible port: today's Redis lock clients, unchanged, on the engine that native
+//! clients use.
 //!
-//! A command becomes engine calls and the engine's answers become replies; nothing about locks is decided here. To the engine all
-//! locks of this port belong to one session, which never ends; whose they are is in the value that a client set, which is
-//! kept as the lock's note. `docs/redis.md` says what is the same as in Redis and what is not.
+//! A command becomes engine calls, and the engine's answers become replies. Nothing about locks is
+//! decided here. To the engine, all locks of this port belong to one session that never ends. The
+//! owner of a lock is named by the value that a client set, which is kept as the lock's metadata.
+//! `docs/redis.md` says what is the same as in Redis and what is not.
 //!
-//! | file            | what                                                                                |
-//! |-----------------|-------------------------------------------------------------------------------------|
-//! | `listener.rs`   | accepting, TCP and Unix; `serve.rs`: one connection: read, decide, write, block      |
-//! | `talk.rs`       | from a command to whoever carries it out; `plan.rs`: keys named before, transactions |
-//! | `command.rs`    | the table of commands; `command/`: what each of them does                           |
-//! | `section.rs`    | one command at its keys: all that asks the engine for locks; `section/`: its terms  |
-//! | `value.rs`      | the Redis value of a key; `name.rs`: keys of sixteen databases                      |
-//! | `script/`       | scripts, recognised and not interpreted                                             |
-//! | `signals.rs`    | signal lists; `channels.rs`: who listens to what; `glob.rs`: patterns               |
-//! | `long_ttl.rs`   | ends beyond those that the engine counts                                            |
-//! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors                 |
+//! | file            | what                                                                       |
+//! |-----------------|----------------------------------------------------------------------------|
+//! | `listener.rs`   | accepting; `serve.rs`: one connection: read, decide, write, block          |
+//! | `talk.rs`       | from bytes to a command's `run`; `plan.rs`: its keys, named before it runs |
+//! | `command.rs`    | the table of commands; `command/`: what each of them does                  |
+//! | `section.rs`    | one command at its keys: every call of the engine; `section/`: its terms   |
+//! | `value.rs`      | the Redis value of a key; `name.rs`: keys of sixteen databases             |
+//! | `script/`       | scripts, recognised and not interpreted                                    |
+//! | `signals.rs`    | signal lists; `channels.rs`: subscriptions; `glob.rs`: patterns            |
+//! | `long_ttl.rs`   | ends beyond those that the engine counts                                   |
+//! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors        |
 
 mod channels;
 mod client;
@@ -42,7 +44,7 @@ pub(crate) use serve::serve;
 
 use protocol::resp::Writer;
 
-/// What somebody who waits hears when the server stops.
+/// Answers a waiting client when the server stops.
 pub(crate) fn write_stopping(out: &mut Writer<'_>) {
     out.error(&refusal::Refusal::Stopping.to_string());
 }

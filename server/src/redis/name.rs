@@ -1,5 +1,5 @@
-//! Keys of sixteen databases in one table. Those of database 0 are the keys that native clients use; the others carry their
-//! number in front.
+//! Keys of sixteen databases in one table. Keys of database 0 are those that native clients use.
+//! The others have their database's number in front.
 
 use super::refusal::Refusal;
 use engine::Key;
@@ -8,21 +8,21 @@ use std::borrow::Cow;
 /// How many databases there are.
 pub(crate) const DATABASES: u8 = 16;
 
-/// In front of a database's number, and of keys of database 0 that begin with it.
+/// Stands in front of a database's number. A key of database 0 that begins with it gets one too.
 const ESCAPE: u8 = 0;
 
 /// A key of one database, as the engine knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name<'a> {
     bytes: Cow<'a, [u8]>,
-    /// The number of the stripe that guards it. Found when the key is named, so that a section can
-    /// compare two numbers instead of hashing the key once more.
+    /// The number of the stripe that guards it. Computed when the key is named, so that a section
+    /// compares two numbers instead of hashing the key again.
     stripe: usize,
 }
 
 impl<'a> Name<'a> {
-    /// The name of `key` in database `db`, guarded by the stripe that `stripe_of` says. Refused if
-    /// it is empty or too long.
+    /// The name of `key` in database `db`. `stripe_of` says which stripe guards it. Refused if the
+    /// key is empty or too long.
     pub(crate) fn new(
         db: u8,
         key: &'a [u8],
@@ -48,7 +48,7 @@ impl<'a> Name<'a> {
         self.stripe
     }
 
-    /// As the engine knows it.
+    /// The engine's key.
     pub(crate) fn key(&self) -> Key<'_> {
         Key::new(&self.bytes).expect("its length was checked")
     }
@@ -66,7 +66,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Which database a name of the engine's belongs to, and what it is called there.
+/// The database that a key of the engine belongs to, and the key as that database has it.
 pub(crate) fn split(name: &[u8]) -> (u8, &[u8]) {
     match name {
         [ESCAPE, db, key @ ..] if *db < DATABASES && !key.is_empty() => (*db, key),
@@ -74,7 +74,7 @@ pub(crate) fn split(name: &[u8]) -> (u8, &[u8]) {
     }
 }
 
-/// What all names of a database begin with. Those of database 0 begin with anything.
+/// The prefix of all names of a database. Names of database 0 have none in common.
 pub(crate) fn prefix(db: u8) -> Vec<u8> {
     match db {
         0 => Vec::new(),

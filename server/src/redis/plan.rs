@@ -40,7 +40,7 @@ impl<'a> From<Names<'a>> for Target<'a> {
     }
 }
 
-/// Where a command's keys are named.
+/// What a command's keys are named with.
 pub(crate) struct Naming<'n, 'k> {
     pub(crate) keyspace: &'n mut Keyspace<'k>,
     pub(crate) db: u8,
@@ -71,7 +71,7 @@ pub(crate) struct Foreseen<'a> {
     /// All keys that they name.
     pub(crate) names: Vec<Name<'a>>,
     loaded: HashMap<Sha, Script>,
-    /// What was loaded before the transaction is forgotten.
+    /// `SCRIPT FLUSH` forgets what was loaded before the transaction.
     is_flushed: bool,
 }
 
@@ -94,15 +94,15 @@ impl Foreseen<'_> {
     }
 }
 
-/// One command of a transaction, ready to be carried out.
+/// One command of a transaction, ready to run.
 pub(crate) struct Planned<'a> {
     pub(crate) command: &'static Command,
     pub(crate) args: Args<'a>,
-    /// What it works with, or why it will be refused.
+    /// What it works with, or why `EXEC` will refuse it.
     pub(crate) target: Result<Target<'a>, Refusal>,
 }
 
-/// A transaction, ready to be carried out.
+/// A transaction, ready to run.
 pub(crate) struct Plan<'a> {
     pub(crate) commands: Vec<Planned<'a>>,
     /// All keys that they name.

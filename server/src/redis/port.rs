@@ -1,4 +1,5 @@
-//! What all cores share of the Redis port: its session, the stripes of its keyspace, its channels, scripts and clients.
+//! What all cores share of the Redis port: its session, the stripes of its keyspace, its channels,
+//! scripts and clients.
 
 use super::channels::Channels;
 use super::script::{self, Script};
@@ -10,16 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The public id of the session that holds the locks of all Redis clients. Clients' own ids are random and far above it.
+/// The public id of the session that holds the locks of all Redis clients. The ids of native
+/// sessions are random and far above it.
 pub(crate) const SESSION_ID: u64 = 1;
 
-/// What that session is called.
+/// The name of that session.
 pub(crate) const SESSION_NAME: &str = "redis";
 
-/// How many scripts that are known by their normal form are remembered by their SHA-1.
+/// How many scripts are remembered by their SHA-1 that were recognised by their normal form.
 const LOADED_MAX: usize = 10_000;
 
-/// The Redis port, as all cores share it.
+/// The shared half of the Redis port.
 pub(crate) struct Port {
     pub(crate) session: Arc<Session>,
     pub(crate) stripes: Stripes,
@@ -29,9 +31,10 @@ pub(crate) struct Port {
     last_client: AtomicU64,
 }
 
-/// Which scripts `EVALSHA` knows.
+/// The scripts that `EVALSHA` may call.
 struct Loaded {
-    /// Nobody has flushed yet: all published scripts count as loaded, which saves their clients a round trip.
+    /// No client has sent `SCRIPT FLUSH`: all published scripts count as loaded, which saves their
+    /// clients a round trip.
     has_published: bool,
     by_sha: HashMap<Sha, Script>,
 }
@@ -63,14 +66,15 @@ impl Port {
 
     // ---- scripts
 
-    /// The script that `EVALSHA` asks for. `None`: it was not loaded.
+    /// The script that `EVALSHA` names. `None`: it was not loaded.
     pub(crate) fn script(&self, sha: &Sha) -> Option<Script> {
         let scripts = self.scripts.read();
         let loaded = scripts.by_sha.get(sha).copied();
         loaded.or_else(|| script::recognise_sha(sha).filter(|_| scripts.has_published))
     }
 
-    /// Remembers a script that was sent whole. Beyond the limit those that are not published ones have to be sent again.
+    /// Remembers a script that was sent whole. At the limit all are forgotten, and clients have to
+    /// send those again that are not published ones.
     pub(crate) fn load(&self, sha: Sha, script: Script) {
         if self.script(&sha).is_some() {
             return;

@@ -1,4 +1,5 @@
-//! Why a command was not carried out, in the words that Redis's clients know: what an error begins with is part of the contract.
+//! Why a command was not carried out, in the words that Redis clients know. The first word of an
+//! error is part of the contract.
 
 use super::value::VALUE_BYTES_MAX;
 use crate::core::Core;
@@ -6,59 +7,50 @@ use engine::{KEY_BYTES_MAX, Limit, Tick};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Where it is explained what is different here.
+/// The document that explains what differs from Redis.
 const MANUAL: &str = "docs/redis.md";
 
-/// An error reply.
+/// An error reply. It answers one command and leaves the connection open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The key holds something that this command is not for.
+    /// The key holds a value of another type.
     WrongType,
-    /// Options that make no sense together.
+    /// Unknown options, or options that contradict each other.
     Syntax,
-    /// A number was expected.
+    /// An argument should be a number and is none.
     NotAnInteger,
-    /// A time to live of zero or less, or beyond all counting.
+    /// A time to live of zero or less, or one that overflows.
     InvalidExpire {
         /// The command, in lower case.
         command: Cow<'static, str>,
     },
-    /// A longer time than the settings allow.
-    TooLong {
-        /// The bound.
-        lease_max_ms: u64,
-    },
-    /// No time at all, where the settings want one.
-    Endless {
-        /// The longest there may be.
-        lease_max_ms: u64,
-    },
+    /// A longer time to live than the settings allow.
+    TooLong { lease_max_ms: u64 },
+    /// No time to live, where the settings demand one.
+    Endless { lease_max_ms: u64 },
     /// The key is empty or too long.
     KeyLength(usize),
     /// The value is too long.
     ValueLength(usize),
-    /// A limit of the server's was reached.
+    /// A limit of the server was reached.
     Busy(Limit),
-    /// After a crash nothing is granted for a while.
-    Recovering {
-        /// For how much longer.
-        left_ms: u64,
-    },
+    /// After a crash not all locks are known until the grace period ends, in `left_ms`.
+    Recovering { left_ms: u64 },
     /// Fences are being reserved.
     AtCeiling,
     /// The server stops.
     Stopping,
-    /// The command came to a key that it had not named before it began. No command should; if one
-    /// does, it is refused.
+    /// A mistake of the server: the command needs a key or a script that was not named before it
+    /// began.
     NotNamed,
-    /// The command ends or takes somebody's lock without showing that it is the owner's.
+    /// The command ends or takes a lock without showing that it is the caller's.
     Strict,
-    /// Anything else, whole.
+    /// Any other error, with its first word.
     Text(Cow<'static, str>),
 }
 
 impl Refusal {
-    /// Refuses what has more bytes than there may be. `what` begins the sentence: "a message".
+    /// Refuses what is too long. `what` begins the sentence: "a message".
     pub(crate) fn if_longer(what: &str, bytes: &[u8], bytes_max: usize) -> Result<(), Self> {
         match bytes.len() {
             length if length > bytes_max => Err(Self::text(format!(

@@ -1,8 +1,11 @@
-//! One command at its keys. While a section lives, no other command of the Redis port touches them, so a command may look first
-//! and act afterwards, as Redis's own do. Whether a lock is free, held or lost is for the engine to say: native clients and
-//! the wheel are not kept out, and everything that depends on what was seen names the fence under which it was seen.
+//! One command at its keys. While a section lives, no other command of the Redis port touches them,
+//! so a command may look first and act afterwards, as Redis's own commands do.
 //!
-//! Sections are stripes of mutexes, one for each shard of the engine, taken in order
+//! Only the engine decides whether a lock is free, held or lost: a section keeps out neither native
+//! clients nor the timer wheel. So a command that acts on what it saw names the fence under which
+//! it saw it.
+//!
+//! A section holds stripes of mutexes, one for each shard of the engine, locked in ascending order
 //! (`section/keyspace.rs`). That makes commands and scripts with several keys all or nothing.
 //! Nothing inside a section locks a stripe.
 
@@ -25,10 +28,10 @@ use engine::{Acquire, Fence, Grant, Mode, Outcome, Release, Renewal, Seat, Span,
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-/// How often a grant that is just being written down by another core is asked for again.
+/// How often a takeover is tried again while another core is still recording the grant.
 const FRESH_TRIES: u32 = 1_000;
 
-/// Exclusive use of some keys, for the time of one command.
+/// Exclusive use of some keys for one command.
 pub(crate) struct Section<'a> {
     pub(crate) now: Tick,
     core: &'a Core,
@@ -40,14 +43,14 @@ pub(crate) struct Section<'a> {
 /// When a key ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expiry {
-    /// So many milliseconds from now, one at least.
+    /// In so many milliseconds, at least one.
     Ms(u64),
     /// Not by itself.
     Never,
 }
 
-/// What a command did to its keys is in the log before another core may touch them: so records of one
-/// key are appended in the order of their effect.
+/// Appends what the command did to the log before the stripes are unlocked. So the records of one
+/// key stand in the log in the order of their effect.
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         if self.core.shared.core_count > 1 {
@@ -61,13 +64,13 @@ impl<'a> Section<'a> {
         self.core
     }
 
-    /// The name of a key in a database, for what the engine alone is asked about.
+    /// The name of a key in a database, for questions to the engine alone.
     pub(crate) fn name<'n>(&self, db: u8, key: &'n [u8]) -> Result<Name<'n>, Refusal> {
         Name::new(db, key, |key| self.core.shared.engine.shard_of(key))
     }
 
-    /// The signal lists among which this one stands. Refused for a key that the section was not
-    /// opened for: its stripe is not ours to look into.
+    /// The stripe of this key, with its signal lists. Refused for a key that the section was not
+    /// opened for: its stripe is not locked.
     pub(crate) fn signals(&mut self, name: &Name<'_>) -> Result<&mut Signals, Refusal> {
         let number = name.stripe();
         let place = match &self.stripes[..] {
@@ -81,7 +84,7 @@ impl<'a> Section<'a> {
 
     // ---- changing
 
-    /// Takes a key if nothing is there. `None`: something is.
+    /// Takes a key if it is free. `None`: it is not.
     pub(crate) fn add(
         &mut self,
         name: &Name<'_>,
@@ -91,7 +94,7 @@ impl<'a> Section<'a> {
         self.add_as(Mode::Exclusive, name, value, expiry)
     }
 
-    /// As `add`, alone or as one of several holders: those take it as well if all who hold it do so together.
+    /// As `add`, in either mode. A shared lock is granted beside other shared holders.
     pub(crate) fn add_as(
         &mut self,
         mode: Mode,
@@ -115,7 +118,7 @@ impl<'a> Section<'a> {
         Ok(grant)
     }
 
-    /// Stands in line for a lock. The grant, if it comes later, comes by mail.
+    /// Queues for a lock that is held. A later grant comes by mail.
     pub(crate) fn wait(
         &mut self,
         request: &Acquire<'_>,
@@ -135,7 +138,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Takes a key, whatever is there. With `from`, only a lock that is held under that fence; `None`: it is not.
+    /// Takes a key whatever is there. With `from`, only a lock that is held under that fence;
+    /// `None`: it is not.
     pub(crate) fn put(
         &mut self,
         name: &Name<'_>,
@@ -164,7 +168,8 @@ impl<'a> Section<'a> {
         Err(Refusal::AtCeiling)
     }
 
-    /// As `put`, by a client that has not shown that the lock is its own: refused where that is not allowed, and counted.
+    /// As `put`, by a client that has not shown that the lock is its own. Counted, and refused if
+    /// `redis_strict` is on.
     pub(crate) fn overwrite(
         &mut self,
         name: &Name<'_>,
@@ -177,7 +182,7 @@ impl<'a> Section<'a> {
         self.put(name, value, expiry, None).map(|_| ())
     }
 
-    /// Holds a lock once more that is held, under the same fence, and sets when it ends.
+    /// Holds a lock once more, under the same fence, and sets its end. `false`: it has ended.
     pub(crate) fn reenter(
         &mut self,
         name: &Name<'_>,
@@ -197,7 +202,7 @@ impl<'a> Section<'a> {
             .acquire(self.seat, &request, self.now);
         match self.granted(&request, outcome)? {
             Some(grant) if grant.count > 1 => self.renew(name, held, expiry),
-            // It ended a moment ago, and this is another one: not what was asked for.
+            // It ended a moment ago, and this grant is a new one, which was not asked for.
             Some(grant) => {
                 self.give_back(name, grant.fence);
                 Ok(false)
@@ -206,7 +211,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Sets when a lock of this port's ends, under the same fence. `false`: it has ended.
+    /// Sets the end of a lock of this port, under the same fence. `false`: it has ended.
     pub(crate) fn renew(
         &mut self,
         name: &Name<'_>,
@@ -216,7 +221,8 @@ impl<'a> Section<'a> {
         Ok(self.renew_under(name, held.fence, expiry)?.is_some())
     }
 
-    /// The same, for a lock that was seen under this fence. Until when it lives now; `None`: it has ended.
+    /// As `renew`, for a lock that was seen under this fence. Returns its new end; `None`: it has
+    /// ended.
     pub(crate) fn renew_under(
         &mut self,
         name: &Name<'_>,
@@ -243,7 +249,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Sets when whatever is there ends. A lock of a native client's is its own affair: `false`, as for what is not there.
+    /// Sets the end of what is there. `false`: nothing is, or a lock of a native client, which only
+    /// that client renews.
     pub(crate) fn expire(&mut self, name: &Name<'_>, expiry: Expiry) -> Result<bool, Refusal> {
         let now = self.now;
         match self.look(name)? {
@@ -261,12 +268,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Gives a lock back, or one count of it, for the owner that was seen under this fence. `None`: it had ended.
+    /// Releases one count of a lock for its owner. Returns the counts that are left; `None`: it had
+    /// ended.
     pub(crate) fn release(&mut self, name: &Name<'_>, held: &Held) -> Option<u32> {
         self.give_back(name, held.fence)
     }
 
-    /// Ends a lock for the owner that was seen under this fence, however often it holds it. `false`: it had ended.
+    /// Releases all counts of a lock for its owner. `false`: it had ended.
     pub(crate) fn end(&mut self, name: &Name<'_>, held: &Held) -> bool {
         loop {
             match self.release(name, held) {
@@ -277,7 +285,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Gives back one count of a lock that was seen under this fence. `None`: it had ended.
+    /// Releases one count of a lock that was seen under this fence. Returns the counts that are
+    /// left; `None`: it had ended.
     pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
         let (core, session) = (self.core, &self.port.session);
         let engine = &core.shared.engine;
@@ -303,7 +312,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Ends whatever is there, without asking whose it is. `false`: nothing is.
+    /// Ends what is there, without asking for its owner. `false`: nothing is.
     pub(crate) fn remove(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
         let now = self.now;
         if self.signals(name)?.remove(name.bytes(), now) {
@@ -320,7 +329,8 @@ impl<'a> Section<'a> {
         Ok(self.take_away(name, &fences))
     }
 
-    /// Takes a lock away from all who hold it under these fences. `false`: none of them does any more.
+    /// Takes a lock away from its holders under these fences. `false`: none of them holds it any
+    /// more.
     pub(crate) fn take_away(&mut self, name: &Name<'_>, fences: &[Fence]) -> bool {
         let (core, session) = (self.core, &self.port.session);
         let mut taken = false;
@@ -340,13 +350,13 @@ impl<'a> Section<'a> {
         taken
     }
 
-    /// Sends a message to everybody who listens to a channel.
+    /// Sends a message to every listener of a channel. Returns how many there are.
     pub(crate) fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
         let host = self.core.shared.engine.host();
         self.port.channels.publish(host, channel, payload)
     }
 
-    /// Leaves elements in a list, and has the first look who waits for them.
+    /// Pushes elements to a signal list and wakes its first waiter.
     pub(crate) fn push(&mut self, name: &Name<'_>, elements: &[&[u8]]) -> Result<usize, Refusal> {
         if !matches!(self.look(name)?, Entry::Absent | Entry::List) {
             return Err(Refusal::WrongType);
@@ -357,7 +367,7 @@ impl<'a> Section<'a> {
         Ok(length)
     }
 
-    /// Puts members in a set. How many of them were not there.
+    /// Adds members to a set. Returns how many are new.
     pub(crate) fn add_members(
         &mut self,
         name: &Name<'_>,
@@ -370,7 +380,7 @@ impl<'a> Section<'a> {
         self.signals(name)?.add_members(name.bytes(), members, now)
     }
 
-    /// Has the first in line look whether there is something for it.
+    /// Wakes the first waiter of a list, which then looks for an element.
     pub(crate) fn wake_first(&mut self, name: &Name<'_>) -> Result<(), Refusal> {
         if let Some(connection) = self.signals(name)?.first_waiting(name.bytes()) {
             let host = self.core.shared.engine.host();
@@ -379,9 +389,7 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    // ---- the small print
-
-    /// Whether somebody holds a lock at this key.
+    /// Whether the key is a lock that is held.
     fn is_locked(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
         let entry = self.look(name)?;
         Ok(!matches!(entry, Entry::Absent | Entry::List | Entry::Set))

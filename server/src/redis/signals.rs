@@ -1,7 +1,8 @@
-//! Signal lists: what `LPUSH` leaves for `BLPOP`, by which python-redis-lock wakes one of those who wait. They carry no lock and
-//! are not durable: a signal that a restart takes away costs its waiter a timeout, and nothing else.
+//! Signal lists: what `LPUSH` leaves for `BLPOP`. python-redis-lock wakes one waiter with them.
+//! They carry no lock and are not durable: a signal that a restart loses costs its waiter a
+//! timeout.
 //!
-//! One such table stands in each stripe of the keyspace, behind the stripe's mutex.
+//! Each stripe of the keyspace has one such table, behind the stripe's mutex.
 
 use super::long_ttl::LongTtls;
 use super::refusal::Refusal;
@@ -16,13 +17,13 @@ const ELEMENTS_MAX: usize = 1_024;
 /// How many lists one stripe may have.
 const LISTS_MAX: usize = 16_384;
 
-/// From so many lists on, those whose time is up are looked for before another one is made.
+/// From so many lists on, those that have ended are removed before another one is made.
 const SWEEP_FROM: usize = 256;
 
 /// The longest element.
 const ELEMENT_BYTES_MAX: usize = 1_024;
 
-/// The lists of one stripe, and who waits for them.
+/// The lists of one stripe and their waiters.
 #[derive(Default)]
 pub(crate) struct Signals {
     lists: HashMap<Box<[u8]>, List>,
@@ -30,18 +31,18 @@ pub(crate) struct Signals {
     /// Rises with every change, for `WATCH`.
     changes: u64,
     sweep_at: usize,
-    /// When the locks of this stripe end, where the engine does not know.
+    /// The ends of this stripe's locks that the engine does not know.
     pub(crate) long_ttls: LongTtls,
 }
 
 struct List {
     elements: VecDeque<Box<[u8]>>,
     until: Tick,
-    /// When it ends if that is further ahead than ticks are counted.
+    /// Its end, if that lies further ahead than a tick can say.
     long_ttl_end_unix_ms: Option<u64>,
-    /// Of the latest change.
+    /// The number of its latest change.
     change: u64,
-    /// Whether it is a set, whose elements are in no order and there once.
+    /// Whether it is a set, whose elements have no order and are distinct.
     is_set: bool,
 }
 
@@ -50,7 +51,7 @@ impl Signals {
         self.lists.get(name).filter(|list| !list.until.is_over(now))
     }
 
-    /// Whether there is a list of this name. A list has elements.
+    /// Whether there is a list of this name. A list has at least one element.
     pub(crate) fn exists(&self, name: &[u8], now: Tick) -> bool {
         !self.lists.is_empty() && self.list(name, now).is_some()
     }
@@ -63,23 +64,23 @@ impl Signals {
         self.list(name, now).map_or(0, |list| list.elements.len())
     }
 
-    /// When a list ends; [`Tick::NEVER`] unless somebody said so.
+    /// When a list ends; [`Tick::NEVER`] unless `EXPIRE` has set an end.
     pub(crate) fn until(&self, name: &[u8], now: Tick) -> Option<Tick> {
         self.list(name, now).map(|list| list.until)
     }
 
-    /// When a list ends, if that is further ahead than [`Self::until`] can say.
+    /// When a list ends, if [`Self::until`] cannot say it.
     pub(crate) fn long_ttl_end(&self, name: &[u8], now: Tick) -> Option<u64> {
         self.list(name, now)
             .and_then(|list| list.long_ttl_end_unix_ms)
     }
 
-    /// A number that differs after every change of this list, and is zero for one that is not there.
+    /// A number that differs after every change of this list. Zero if there is no list.
     pub(crate) fn change(&self, name: &[u8], now: Tick) -> u64 {
         self.list(name, now).map_or(0, |list| list.change)
     }
 
-    /// Puts elements in front of a list, one after the other. Returns how many it has then.
+    /// Pushes elements to the front of a list, one after the other. Returns how many it has then.
     pub(crate) fn push(
         &mut self,
         name: &[u8],
@@ -123,7 +124,7 @@ impl Signals {
         Ok(list.elements.len())
     }
 
-    /// Puts members in a set, which is made if there is nothing. Returns how many were not there.
+    /// Adds members to a set, which is made if there is none. Returns how many are new.
     pub(crate) fn add_members(
         &mut self,
         name: &[u8],
@@ -163,7 +164,7 @@ impl Signals {
         Ok(())
     }
 
-    /// Takes the first element of a list; the list goes with the last.
+    /// Takes the first element of a list. With the last one the list ends.
     pub(crate) fn pop(&mut self, name: &[u8], now: Tick) -> Option<Box<[u8]>> {
         if !self.exists(name, now) || self.is_set(name, now) {
             return None;
@@ -216,9 +217,9 @@ impl Signals {
         live.map(|(name, _)| &**name)
     }
 
-    // ---- who waits
+    // ---- waiters
 
-    /// Stands in line for an element, behind all who do.
+    /// Queues a connection for an element.
     pub(crate) fn wait(&mut self, name: &[u8], connection: ConnectionId) {
         self.waiting
             .entry(name.into())
@@ -226,19 +227,19 @@ impl Signals {
             .push_back(connection);
     }
 
-    /// Whether somebody stands in line, in front of `connection` if it does as well.
+    /// Whether another connection is first in the queue.
     pub(crate) fn is_behind(&self, name: &[u8], connection: ConnectionId) -> bool {
         let line = self.waiting.get(name);
         line.and_then(VecDeque::front)
             .is_some_and(|first| *first != connection)
     }
 
-    /// The first in line, who is to look whether there is something.
+    /// The first waiter, which is to be woken.
     pub(crate) fn first_waiting(&self, name: &[u8]) -> Option<ConnectionId> {
         self.waiting.get(name).and_then(VecDeque::front).copied()
     }
 
-    /// Leaves the line.
+    /// Takes a connection out of the queue.
     pub(crate) fn leave(&mut self, name: &[u8], connection: ConnectionId) {
         if let Some(line) = self.waiting.get_mut(name) {
             line.retain(|other| *other != connection);

@@ -1,15 +1,16 @@
-//! What a key of the Redis port holds, as it is kept in the engine's note: the value that a client set is its owner token.
+//! The Redis value of a key, as it is kept in the lock's metadata. The value that a client sets is
+//! its owner token.
 //!
 //! ```text
-//! note                                  | what it is
-//! --------------------------------------|-------------------------------------------------------------
-//! bytes that do not begin with 0        | a string: the bytes themselves, so that operators can read them
-//! 0 's' bytes                           | a string that is empty or begins with 0
-//! 0 'h' field                           | Redisson's lock, a hash of one field; the engine counts
-//! 0 'm' length:2 owner meta             | LOCK.ACQUIRE with META
+//! metadata                       | what it is
+//! -------------------------------|-----------------------------------------------------------
+//! bytes that do not begin with 0 | a string: the bytes themselves, which operators can read
+//! 0 's' bytes                    | a string that is empty or begins with 0
+//! 0 'h' field                    | Redisson's lock, a hash of one field; the engine counts
+//! 0 'm' length:2 owner meta      | LOCK.ACQUIRE with META
 //! ```
 //!
-//! A note is never empty, so that what it was is never in doubt.
+//! The metadata of a lock of this port is never empty, so each value is read back as it was set.
 
 use engine::NOTE_BYTES_MAX;
 
@@ -18,27 +19,22 @@ const STRING: u8 = b's';
 const HASH: u8 = b'h';
 const OWNER_AND_META: u8 = b'm';
 
-/// The longest value, field, or owner and meta together, that can be kept.
+/// The longest value, field, or owner and meta together.
 pub(crate) const VALUE_BYTES_MAX: usize = NOTE_BYTES_MAX - 4;
 
-/// What is kept for a key.
+/// The value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     /// A string, as `SET` makes it.
     Text(&'a [u8]),
     /// A hash of one field, whose number is how often the lock is held.
     Hash(&'a [u8]),
-    /// A lock taken by `LOCK.ACQUIRE` with something said about it. To everybody else a string, the owner.
-    Described {
-        /// Whose it is.
-        owner: &'a [u8],
-        /// What was said.
-        meta: &'a [u8],
-    },
+    /// A lock taken by `LOCK.ACQUIRE` with `META`. To other commands it is a string, the owner.
+    Described { owner: &'a [u8], meta: &'a [u8] },
 }
 
 impl<'a> Value<'a> {
-    /// How many bytes of a client's it is.
+    /// How many bytes of it a client sent.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Value::Text(bytes) | Value::Hash(bytes) => bytes.len(),
@@ -46,14 +42,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As a note. Nothing is copied for the strings that everybody uses.
+    /// The metadata that stands for it. A usual string is not copied.
     pub(crate) fn encode<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
     where
         'a: 'b,
     {
         assert!(
             self.bytes() <= VALUE_BYTES_MAX,
-            "checked by whoever took it from the wire"
+            "the caller checks the length of what it takes from the wire"
         );
         match *self {
             Value::Text(bytes) if bytes.first().is_some_and(|first| *first != ESCAPE) => {
@@ -77,23 +73,23 @@ impl<'a> Value<'a> {
         buffer
     }
 
-    /// Reads a note back. One that nobody here wrote is a string.
-    pub(crate) fn decode(note: &'a [u8]) -> Value<'a> {
-        match note {
+    /// Reads metadata back. What this port did not write is a string.
+    pub(crate) fn decode(metadata: &'a [u8]) -> Value<'a> {
+        match metadata {
             [ESCAPE, STRING, bytes @ ..] => Value::Text(bytes),
             [ESCAPE, HASH, field @ ..] => Value::Hash(field),
             [ESCAPE, OWNER_AND_META, low, high, rest @ ..] => {
                 let length = usize::from(u16::from_le_bytes([*low, *high]));
                 match rest.split_at_checked(length) {
                     Some((owner, meta)) => Value::Described { owner, meta },
-                    None => Value::Text(note),
+                    None => Value::Text(metadata),
                 }
             }
-            _ => Value::Text(note),
+            _ => Value::Text(metadata),
         }
     }
 
-    /// The owner token, where there is one that a string command may see.
+    /// The owner token, if string commands may see it. A hash has none for them.
     pub(crate) fn token(&self) -> Option<&'a [u8]> {
         match *self {
             Value::Text(bytes) | Value::Described { owner: bytes, .. } => Some(bytes),
@@ -107,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_content_is_read_back_as_it_was_written_and_is_never_an_empty_note() {
+    fn every_value_is_read_back_as_it_was_written_and_is_never_empty_metadata() {
         let values = [
             Value::Text(b""),
             Value::Text(b"token"),
@@ -128,9 +124,9 @@ mod tests {
         ];
         for value in values {
             let mut buffer = Vec::new();
-            let note = value.encode(&mut buffer);
-            assert!(!note.is_empty(), "{value:?}");
-            assert_eq!(Value::decode(note), value);
+            let metadata = value.encode(&mut buffer);
+            assert!(!metadata.is_empty(), "{value:?}");
+            assert_eq!(Value::decode(metadata), value);
         }
     }
 
@@ -142,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_others_are_strings() {
-        for note in [&b""[..], b"{\"job\":1}", b"\0", b"\0m\x09\0short"] {
-            assert_eq!(Value::decode(note), Value::Text(note));
+    fn metadata_of_native_clients_is_a_string() {
+        for metadata in [&b""[..], b"{\"job\":1}", b"\0", b"\0m\x09\0short"] {
+            assert_eq!(Value::decode(metadata), Value::Text(metadata));
         }
     }
 }

@@ -12,7 +12,7 @@ fn pair(key: &str, element: &str) -> Reply {
     Reply::Array(vec![bulk(key), bulk(element)])
 }
 
-/// Waits until a peer stands in line for `key`: a signal that is left is then taken by it and not by us.
+/// Waits until a peer is queued for `key`. Then that peer takes a signal, and not the test.
 fn until_waiting(observer: &mut Peer, key: &str) {
     loop {
         observer.say(&format!("LPUSH {key} probe"));

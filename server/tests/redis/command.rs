@@ -1,7 +1,7 @@
-//! Random commands: what lock clients send, what they might, and what nobody should.
+//! Random commands: what lock clients send, what they might send, and what no client should.
 //!
-//! Few keys, few values and few databases, so that commands meet. No time to live is short enough to end by itself while a
-//! test runs: what has to end is made to, by [`Step::Lapse`].
+//! Few keys, values and databases, so that commands meet. No time to live is short enough to end
+//! while a test runs. [`Step::Lapse`] ends a key where one has to end.
 
 use crate::scripts::{self, Call, Numbers};
 use proptest::collection::vec;
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Arg {
     Bytes(Vec<u8>),
-    /// So many seconds from now, since 1970: known when it is sent.
+    /// A Unix time, so many seconds after the command is sent.
     UnixSeconds(i64),
     UnixMillis(i64),
 }
@@ -47,11 +47,11 @@ pub(crate) fn to_bytes(command: &Command) -> Vec<Vec<u8>> {
 pub(crate) enum Step {
     /// One of the two connections, which speak different versions, sends a command.
     Send { connection: usize, command: Command },
-    /// A key of the connection's database, if it is there, is made to end by itself, and that is waited for.
+    /// Gives a key of the connection's database a short end, if it exists, and waits for it.
     Lapse { connection: usize, key: Vec<u8> },
     /// A connection calls a script, if it is in no transaction.
     Script { connection: usize, call: Call },
-    /// All keys of the connection's database are scanned for, page after page.
+    /// Scans all keys of the connection's database, page after page.
     Scan { connection: usize },
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..80)
 }
 
-/// Commands that a transaction takes, several transactions' worth: those whose keys depend on what
-/// stands in front of them more often than chance would have it.
+/// Commands for several transactions. Those that depend on the commands before them come more often
+/// than chance would have it.
 pub(crate) fn transactions() -> impl Strategy<Value = Vec<Vec<Command>>> {
     let all = || {
         prop_oneof![
@@ -96,11 +96,11 @@ pub(crate) fn transactions() -> impl Strategy<Value = Vec<Vec<Command>>> {
     vec(vec(all(), 1..12), 1..5)
 }
 
-/// Resets all locks that there are: it looks for its keys by itself.
+/// Resets all locks. It finds its keys by itself.
 const RESET_ALL: &str = "b121d3548d693116c3851b63befe947e49f28c7c";
 
-/// Scripts that no library has published in this spelling, so that they have to be loaded, and
-/// their SHA-1.
+/// Scripts in spellings that no library has published, so that they have to be loaded, and their
+/// SHA-1.
 const LOADED: [(&str, &str); 2] = [
     (
         "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end -- anew",
@@ -112,7 +112,7 @@ const LOADED: [(&str, &str); 2] = [
     ),
 ];
 
-/// A script is loaded, or called whether it is loaded or not.
+/// Loads a script, or calls one whether it is loaded or not.
 fn loading() -> BoxedStrategy<Command> {
     let texts = LOADED.map(|(text, _)| text);
     let shas = LOADED.map(|(_, sha)| sha);
@@ -133,7 +133,7 @@ fn loading() -> BoxedStrategy<Command> {
     .boxed()
 }
 
-/// All scripts are forgotten.
+/// Forgets all scripts.
 fn flushing() -> BoxedStrategy<Command> {
     of([
         named("SCRIPT"),
@@ -162,8 +162,8 @@ fn value() -> impl Strategy<Value = Arg> + Clone {
     ]
 }
 
-/// Some times to live in seconds: each far from the others, so that a slow test cannot take one for the other. The last is
-/// the longest that redlock's own tests ask for.
+/// Some times to live in seconds, far from each other, so that a slow test cannot confuse two. The
+/// last is the longest that redlock's own tests ask for.
 const TTLS: [i64; 5] = [200, 400, 1_000, 172_800, 2_702_159_776_422];
 
 fn seconds() -> impl Strategy<Value = Arg> + Clone {
@@ -196,7 +196,7 @@ fn unix_millis() -> impl Strategy<Value = Arg> + Clone {
     ]
 }
 
-/// What is no number, or none that a time can be.
+/// No numbers, and numbers that are no times.
 fn no_number() -> impl Strategy<Value = Arg> + Clone {
     select(vec![
         "0",
@@ -234,13 +234,13 @@ fn command() -> impl Strategy<Value = Command> {
         1 => unknown(),
     ];
     (sane, any::<prop::sample::Index>(), 0..20_u8).prop_map(|(mut command, at, fate)| {
-        // Some come with an argument too many or too few, or in another order; names come in any case.
+        // Some have an argument too many or too few, or in another order. Names come in any case.
         match fate {
             0 if command.len() > 1 => drop(command.pop()),
             1 => command.push(Arg::text("x")),
             2 if command.len() > 2 => {
                 let other = 1 + at.index(command.len() - 1);
-                // No key is empty: one of the differences that are meant, and what comes after would differ as well.
+                // No key is empty: that is a difference on purpose, after which the servers differ.
                 if command[other] != Arg::text("") {
                     command.swap(1, other);
                 }
@@ -265,7 +265,7 @@ fn named(name: &'static str) -> BoxedStrategy<Arg> {
     Just(Arg::text(name)).boxed()
 }
 
-/// `SET` with any options in any order: mostly such as make sense together.
+/// `SET` with any options in any order. Most of them fit together.
 fn set() -> BoxedStrategy<Command> {
     let time = prop_oneof![
         3 => Just(Vec::new()),
@@ -345,7 +345,8 @@ fn expiry() -> BoxedStrategy<Command> {
         command.extend(options);
         command
     });
-    // Compared with what is left of another time: no two of them are the same, or the clock would decide.
+    // `GT` and `LT` compare it with what is left of another time. No two are equal, or the clock
+    // would decide.
     let options = vec(word(&["GT", "lt", "XX", "NX"]), 1..3);
     let compared = (key(), 0..1_000_000_i64, options).prop_map(|(key, step, options)| {
         let ttl = Arg::text(&(300 + step * 100).to_string());
@@ -366,7 +367,7 @@ fn lists() -> BoxedStrategy<Command> {
         command.extend(values);
         command
     });
-    // Long enough to be told from none at all, short enough to be waited for; never 0, which is for ever.
+    // Long enough to be told from no wait, short enough to wait for. Never 0, which waits for ever.
     let timeout = word(&["0.01", "1e-2", "-1", "x", ""]);
     let pop = (vec(key.clone(), 1..3), timeout).prop_map(|(keys, timeout)| {
         let mut command = vec![Arg::text("BLPOP")];
@@ -425,7 +426,7 @@ fn unknown() -> BoxedStrategy<Command> {
         .boxed()
 }
 
-// ---- for people
+// ---- printing
 
 impl fmt::Debug for Arg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,13 +1,14 @@
-//! When two replies count as the same, and where they are meant to differ.
+//! When two replies count as the same, and where they differ on purpose.
 
 use crate::command::{Arg, Command};
 use crate::reply::Reply;
 
-/// Two servers that were told the same at almost the same moment may be so far apart about the time that is left. Far more
-/// than a busy machine needs, and less than any two times to live in these tests differ by.
+/// How far apart two servers may be about the time that is left, after the same command at almost
+/// the same moment. Far more than a busy machine needs, and less than the difference of any two
+/// times to live in these tests.
 const SLACK_SECONDS: i64 = 50;
 
-/// A difference that is meant.
+/// A difference on purpose.
 struct Meant {
     /// What a reader should know.
     reason: &'static str,
@@ -15,7 +16,7 @@ struct Meant {
     is_it: fn(&Command, redis: &Reply, ours: &Reply) -> bool,
 }
 
-/// All of them.
+/// All differences on purpose.
 const MEANT: &[Meant] = &[
     Meant {
         reason: "an error quotes what it can show: Redis stops at a zero byte, we replace what is no UTF-8, and stop at 128",
@@ -44,8 +45,8 @@ fn begins(reply: &Reply, with: &str) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with(with.as_bytes()))
 }
 
-/// Commands that are meant to be refused in a transaction, where Redis takes them: they look at all keys, and ours names the keys of
-/// a transaction before it begins, so that it holds up nobody who works with others.
+/// Commands that Redis takes in a transaction and ours refuses. They look at all keys, and ours
+/// names the keys of a transaction before it begins, so that it holds up no client with other keys.
 pub(crate) const NOT_IN_TRANSACTIONS: [&str; 2] = ["keys", "flushdb"];
 
 /// Why the replies to a command are not the same. `queued`: what an `EXEC` carried out.
@@ -88,17 +89,18 @@ fn is_same(command: &Command, queued: &[Command], redis: &Reply, ours: &Reply) -
         ("evalsha", Reply::Error(redis), Reply::Error(ours)) => {
             without_place(redis).as_bytes() == ours
         }
-        // What a script answers may be a time as well: seconds or more of them.
+        // A script's answer may be a time as well, in seconds or milliseconds.
         ("evalsha", redis, ours) => {
             is_near(redis, ours, SLACK_SECONDS) || is_near(redis, ours, SLACK_SECONDS * 1_000)
         }
-        // In what order keys are listed is nobody's promise.
+        // Neither server promises an order of listed keys.
         ("keys", Reply::Array(redis), Reply::Array(ours)) => unordered(redis) == unordered(ours),
         _ => redis == ours,
     }
 }
 
-/// The same, but for the time that passes. No count that a test can reach is as large as the smallest time to live.
+/// Compares two replies but for the time that passes. No count that a test can reach is as large as
+/// the smallest time to live.
 fn is_near(redis: &Reply, ours: &Reply, slack: i64) -> bool {
     match (redis, ours) {
         (Reply::Integer(redis), Reply::Integer(ours)) => {

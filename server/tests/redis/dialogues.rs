@@ -1,11 +1,12 @@
-//! Whole conversations with a real Redis and with ours, line by line: what opens and ends a connection, what is said without being
-//! asked for, and what is no command at all.
+//! Whole conversations with a real Redis and with ours, line by line: how connections open and end,
+//! messages that no command asked for, and input that is no command.
 
 use crate::peer::{Address, Peer, encode};
 use crate::reply::Reply;
 use crate::servers::{Fencepost, Redis};
 
-/// Commands of one connection, each in one line. `>` in front waits for one more message than the reply.
+/// Commands of one connection, each in one line. `>` in front waits for one more message than the
+/// reply.
 const DIALOGUES: &[&[&str]] = &[
     &["HELLO 4", "HELLO x", "HELLO 1", "PING"],
     &["HELLO 3 SETNAME", "HELLO 3 FOO", "HELLO 3 AUTH a"],
@@ -33,7 +34,8 @@ const DIALOGUES: &[&[&str]] = &[
         "PING",
         "PING x",
         ">UNSUBSCRIBE a c",
-        // One is left: of several, Redis names them in the order of its hash table, which no two of its runs share.
+        // Only one is left. Redis names several in the order of its hash table, which differs from
+        // run to run.
         "UNSUBSCRIBE",
         "PING",
     ],
@@ -166,13 +168,13 @@ fn talk(address: &Address, lines: &[&str]) -> Vec<String> {
             Some(command) => (2, command),
             None => (1, *line),
         };
-        // Behind a farewell it may find nobody.
+        // After QUIT the connection may be closed already.
         let _ = peer.try_send(&encode(command.split_whitespace()));
         for _ in 0..count {
             heard.push(match peer.try_receive() {
                 None => format!("{line}: the end"),
                 Some(reply) if command.starts_with("HELLO") && !reply.is_error() => {
-                    // Who answers, and in which version, is theirs.
+                    // The server's name and version differ.
                     let fields = ["proto", "mode", "role", "modules"];
                     format!("{line}: {:?}", fields.map(|field| reply.field(field)))
                 }
@@ -183,7 +185,7 @@ fn talk(address: &Address, lines: &[&str]) -> Vec<String> {
     heard
 }
 
-/// Bytes on a fresh connection. All that follows an error is lost with the connection; the others say goodbye themselves.
+/// Bytes on a new connection. After an error the server closes it. The others end with QUIT.
 const STREAMS: &[&str] = &[
     "*1\r\n$4\r\nPING\r\nPING\r\n\r\n*0\r\n*-1\r\nping\r\n",
     "PING\nECHO 'a b'\nECHO \"a\\x41\\n\"\n",

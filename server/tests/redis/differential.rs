@@ -1,8 +1,9 @@
-//! Random sequences of commands to a real Redis and to ours. Every reply must be the same, its type included; where it is
-//! meant to differ, [`crate::compare`] says so and why.
+//! Random sequences of commands to a real Redis and to ours. Every reply must be the same, its type
+//! included. [`crate::compare`] names the differences on purpose, with their reasons.
 //!
-//! A sequence that fails is shortened by sending shorter ones; what is left is printed, and the seed of it kept beside this file.
-//! The sequences are the same every time; `PROPTEST_RNG_SEED` chooses others, `PROPTEST_CASES` how many are tried.
+//! A sequence that fails is shortened and printed, and its seed is kept beside this file. The
+//! sequences are the same every time. `PROPTEST_RNG_SEED` chooses others, and `PROPTEST_CASES` how
+//! many are tried.
 
 use crate::command::{Command, Step, steps, to_bytes};
 use crate::compare::{NOT_IN_TRANSACTIONS, difference, name};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const SEQUENCES: u32 = 300;
 
-/// A change is to be judged by what it does, and not by what the dice say that day.
+/// The same sequences every time, so that a change is judged by its effect and not by chance.
 const SEED: u64 = 7400;
 
 /// More pages than any server needs for a handful of keys.
@@ -56,14 +57,14 @@ pub(crate) struct Pair {
     ours: [Peer; 2],
     /// The transaction that a connection has begun.
     queued: [Option<Vec<Command>>; 2],
-    /// Whether somebody may watch keys.
+    /// Whether a connection may be watching keys.
     is_watching: bool,
-    /// The two may no longer hold the same, and nothing can be done about it.
+    /// The two servers may differ from here on, which ends the sequence.
     is_over: bool,
 }
 
 impl Pair {
-    /// With nothing on either server. The second connection speaks the newer version.
+    /// Empties both servers. The second connection speaks the newer version.
     pub(crate) fn connect(redis: &Address, ours: &Address) -> Pair {
         let both = |address: &Address| {
             let mut first = Peer::connect(address);
@@ -149,7 +150,8 @@ impl Pair {
         Ok(())
     }
 
-    /// A script has failed: in Redis what it had done until then remains, here nothing of it is done. Both begin again.
+    /// Starts again after a script has failed. Redis keeps what the script had done until then;
+    /// ours has done nothing.
     fn start_over(&mut self, connection: usize) {
         if self.is_watching {
             self.is_over = true;
@@ -189,7 +191,7 @@ impl Pair {
     }
 }
 
-/// All keys that `SCAN` finds. How many come on a page, and in what order, is the server's business.
+/// All keys that `SCAN` finds. Their number on a page and their order may differ.
 fn scan(peer: &mut Peer) -> BTreeSet<Vec<u8>> {
     let mut keys = BTreeSet::new();
     let mut cursor = b"0".to_vec();
@@ -213,8 +215,8 @@ fn scan(peer: &mut Peer) -> BTreeSet<Vec<u8>> {
     panic!("a scan does not end");
 }
 
-/// Whether this is the error of a script that could not go on.
+/// Whether this is the error of a script that stopped half-way.
 fn has_stopped(command: &Command, reply: &Reply) -> bool {
-    // The word that one library's scripts return on purpose.
+    // The error that one library's scripts return on purpose.
     name(command) == "evalsha" && reply.is_error() && *reply != error("ERR ERROR")
 }

@@ -1,4 +1,4 @@
-//! The Rust driver for Redis, which knows nothing of us.
+//! The Rust driver for Redis, which knows nothing of Fencepost.
 
 use crate::peer::Address;
 use crate::servers::Fencepost;
@@ -29,7 +29,7 @@ fn a_lock_is_taken_refused_extended_and_given_back() {
         };
         assert_eq!(set("mine").as_deref(), Some("OK"));
         assert_eq!(set("theirs"), None);
-        // Compare-and-delete, as one would write it down.
+        // Compare-and-delete, in a usual spelling.
         let release = Script::new(
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
         );

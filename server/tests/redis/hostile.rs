@@ -1,4 +1,5 @@
-//! Peers that mean no good: each gets Redis's own error where Redis has one, and nobody else notices.
+//! Hostile peers. Each gets Redis's own error where Redis has one, and no other client is
+//! disturbed.
 
 use crate::peer::{Peer, encode};
 use crate::reply::{Reply, error, ok};
@@ -7,10 +8,10 @@ use crate::servers::Fencepost;
 /// More than any one command may have.
 const FLOOD_BYTES: usize = 1 << 20;
 
-/// Sends bytes and expects this error, then the end; and that somebody else is served as before.
+/// Sends bytes and expects this error, then the end. Another client must be served as before.
 fn is_cut_off(server: &Fencepost, bystander: &mut Peer, bytes: &[u8], complaint: &str) {
     let mut peer = Peer::connect(&server.address());
-    // It may be cut off before it has said everything.
+    // The server may cut it off before it has sent everything.
     let _ = peer.try_send(bytes);
     if let Some(reply) = peer.try_receive() {
         assert_eq!(
@@ -266,7 +267,7 @@ fn what_would_be_kept_or_compared_for_others_has_a_limit_that_is_named() {
         "{reply:?}"
     );
 
-    // Arguments without a byte are kept as well, and count.
+    // Empty arguments are kept too, and count.
     assert_eq!(peer.say("MULTI"), ok());
     let empty: Vec<&[u8]> = [&b"EXISTS"[..]]
         .into_iter()

@@ -1,4 +1,5 @@
-//! The Redis port beside a real Redis, under a driver that knows nothing of us, and under peers that mean no good.
+//! The Redis port beside a real Redis, under a driver that knows nothing of Fencepost, and under
+//! hostile peers.
 
 extern crate fencepost_server as server;
 

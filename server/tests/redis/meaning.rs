@@ -1,7 +1,8 @@
-//! What the published lock scripts mean, told in our own words. Redis runs these; ours is asked for the published script by
-//! its SHA-1. That the two answer alike shows that ours does what the library expects, without keeping anybody's text.
+//! What the published lock scripts mean, in Lua of our own. Redis runs these, and ours is asked for
+//! the published script by its SHA-1. Equal answers show that ours does what the library expects,
+//! without a copy of the library's text.
 //!
-//! Every one is a body behind [`PRELUDE`]. Where a script fails, it fails at the same point as the published one does.
+//! Every script is a body behind [`PRELUDE`]. It fails at the same point as the published one.
 
 mod claimed;
 mod owned;
@@ -36,7 +37,7 @@ pub(crate) struct Meaning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Lock,
-    /// From none to three of them, and maybe the same one twice.
+    /// None to three locks, and maybe the same one twice.
     Locks,
     Signal,
     /// A list that lasts no longer than a second.
@@ -61,7 +62,8 @@ pub(crate) enum Value {
     Channel,
 }
 
-/// All that are recognised, but for the two that hand out Redisson's fencing tokens: those are ours, not Redis's.
+/// All recognised scripts but the two that hand out Redisson's fencing tokens, which differ from
+/// Redis's.
 pub(crate) fn meanings() -> Vec<&'static Meaning> {
     let groups = [
         owned::MEANINGS,

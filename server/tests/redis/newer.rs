@@ -1,5 +1,5 @@
-//! What Redis has had since 8.4, and Valkey: comparisons in the command itself. The Redis beside us is older, so they are tested
-//! against what is written about them.
+//! What Redis has since 8.4, and Valkey: comparisons in the command itself. The Redis in these
+//! tests is older, so they are tested against their documentation.
 
 use crate::peer::Peer;
 use crate::reply::{Reply, bulk, ok};

@@ -1,4 +1,5 @@
-//! One connection to a server that speaks Redis, over TCP or a Unix socket, spoken by hand so that it can also be spoken badly.
+//! One connection to a server that speaks Redis, over TCP or a Unix socket. The protocol is written
+//! by hand, so that a test can also write it badly.
 
 use crate::reply::Reply;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// No answer within this is a failure; nothing is asserted about how much sooner it comes.
+/// No answer within this is a failure. No test asserts how much sooner it comes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a server listens.
@@ -27,7 +28,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Connects. `None`: nobody listens there.
+    /// Connects. `None`: no server listens there.
     pub(crate) fn try_connect(address: &Address) -> Option<Peer> {
         let timeout = Some(PATIENCE);
         let stream: Box<dyn Stream> = match address {
@@ -52,7 +53,7 @@ impl Peer {
     }
 
     pub(crate) fn connect(address: &Address) -> Peer {
-        Peer::try_connect(address).unwrap_or_else(|| panic!("nobody listens on {address:?}"))
+        Peer::try_connect(address).unwrap_or_else(|| panic!("no server listens on {address:?}"))
     }
 
     /// Connects and chooses the newer version of the protocol.
@@ -78,7 +79,7 @@ impl Peer {
         encoded.iter().map(|_| self.receive()).collect()
     }
 
-    /// The same, of words without blanks in one line: for tests that are read.
+    /// As `call`, with the words of the command in one line.
     pub(crate) fn say(&mut self, command: &str) -> Reply {
         self.call(command.split_whitespace())
     }
@@ -91,7 +92,7 @@ impl Peer {
         self.try_send(bytes).expect("the server takes it");
     }
 
-    /// Bytes as they are. An error: the server has closed the connection.
+    /// Sends bytes as they are. An error: the server has closed the connection.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -114,7 +115,7 @@ impl Peer {
                     return None;
                 }
                 Ok(bytes) => self.unread.extend(&chunk[..bytes]),
-                // It had more to say to us than we read before it went.
+                // The server closed with replies that were not read yet.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
                 Err(error) => panic!("no reply within {PATIENCE:?}: {error}"),
             }

@@ -1,5 +1,5 @@
-//! Published lock scripts, called by their SHA-1 as their libraries do: what they do to locks and fences, to native clients and to
-//! those who listen. What they answer, one by one, is for the comparison with Redis.
+//! Published lock scripts, called by their SHA-1 as their libraries do: what they do to locks and
+//! fences, to native clients and to listeners. `scripts.rs` compares each answer with Redis's.
 
 use crate::peer::Peer;
 use crate::reply::{Reply, bulk, error, ok};
@@ -139,7 +139,8 @@ fn what_was_granted_is_given_back_when_the_engine_has_no_room_for_the_rest() {
     };
     assert!(refusal.starts_with(b"OOM"), "{}", refusal.escape_ascii());
     assert_eq!(peer.say("DBSIZE"), Reply::Integer(0));
-    // The first one has had room in any case; where the others fall is for the hash to say, which no two servers share.
+    // The first one had room in any case. The hash decides about the others, and it differs from
+    // server to server.
     assert_eq!(
         run(&mut peer, REDLOCK_ACQUIRE, "key-0 , token 60000"),
         Reply::Integer(1)

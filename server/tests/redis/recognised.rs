@@ -1,5 +1,5 @@
-//! A script's text is hashed and recognised once a call, however the call comes and whatever becomes
-//! of it. The server counts each time it does so.
+//! A script's text is hashed and recognised once a call, however the call comes and whatever
+//! becomes of it. The server counts each time it does so.
 
 use crate::peer::Peer;
 use crate::reply::{Reply, bulk, ok, simple};

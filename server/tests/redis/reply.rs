@@ -1,4 +1,5 @@
-//! Replies as a client reads them: bytes to a tree that tells every type of both versions apart.
+//! Replies as a client reads them: from bytes to a tree that tells every type of both versions
+//! apart.
 
 use std::fmt;
 
@@ -24,7 +25,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// The reply that `bytes` begin with, and how many of them it takes. `None`: there are more to come.
+    /// The reply that `bytes` begin with, and its length. `None`: it is not complete.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
         let line_end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
         let (kind, line) = (bytes[0], &bytes[1..line_end]);

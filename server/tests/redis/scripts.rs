@@ -1,8 +1,9 @@
-//! Every recognised script, called in every way: what it answers and what it leaves must be what Redis answers and leaves for the
-//! same thing in our own words ([`crate::meaning`]).
+//! Every recognised script, called in every way. It must answer and leave what Redis answers and
+//! leaves for the same script in our own Lua ([`crate::meaning`]).
 //!
-//! Who has the published texts, each in a file named after its SHA-1 and `.lua`, can name their directory in
-//! `FENCEPOST_LUA_TEXTS`: both servers are then sent the texts themselves, here and in the random sequences.
+//! `FENCEPOST_LUA_TEXTS` may name a directory with the published texts, each in a file named after
+//! its SHA-1 and `.lua`. Then both servers are sent the texts themselves, here and in the random
+//! sequences.
 
 use crate::command::{Arg, Command, to_bytes};
 use crate::compare::difference;
@@ -30,7 +31,7 @@ pub(crate) const KEYS: [&str; 8] = [
     "latch",
 ];
 
-/// Those that a script may give no more than a second.
+/// Keys to which a script may give only a second.
 pub(crate) const BRIEF: [&str; 2] = ["brief", "lock-signal:x"];
 
 const TOKENS: [&str; 4] = ["a", "ab", "10", "\0\r\n"];
@@ -45,14 +46,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// In our own words, for a server that runs what it is sent.
+    /// The call in our own Lua, for a server that runs it.
     pub(crate) fn for_redis(&self) -> Vec<Vec<u8>> {
         let text = published_text(self.sha);
         let text = text.unwrap_or_else(|| format!("{PRELUDE}{}", self.meaning.body));
         self.command("EVAL", &text)
     }
 
-    /// By its SHA-1, for a server that knows it.
+    /// The call by SHA-1, for a server that knows the script.
     pub(crate) fn for_ours(&self) -> Vec<Vec<u8>> {
         match published_text(self.sha) {
             Some(text) => self.command("EVAL", &text),
@@ -67,7 +68,7 @@ impl Call {
         head.into_iter().chain(rest).map(<[u8]>::to_vec).collect()
     }
 
-    /// For those who compare replies.
+    /// The call as the comparison of replies takes it.
     pub(crate) fn as_command(&self) -> Command {
         let bytes = self.command("EVALSHA", self.sha);
         bytes.into_iter().map(Arg::Bytes).collect()
@@ -93,8 +94,8 @@ fn published_text(sha: &str) -> Option<String> {
     Some(text.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// Numbers that a script can fail at, or none of them: a Redis script that fails half-way leaves what it has done so far, ours
-/// does nothing at all. Where commands follow, that must not happen.
+/// Whether arguments may be numbers that a script fails at. A Redis script that fails half-way
+/// keeps what it has done, and ours does nothing. Where commands follow, that must not happen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
     Good,
@@ -197,7 +198,7 @@ fn any_or(good: BoxedStrategy<String>, numbers: Numbers) -> BoxedStrategy<String
     }
 }
 
-/// What is there before a script is called.
+/// What is at the keys before a script is called.
 fn setup() -> impl Strategy<Value = Vec<Command>> {
     let words = |words: &[&str]| {
         words
@@ -236,7 +237,7 @@ fn scripts_answer_and_leave_what_redis_would() {
     let input = (
         any::<bool>(),
         setup(),
-        // How often a lock of Redisson's is taken first, and by whom.
+        // How often a lock of Redisson is taken first, and its holder.
         vec(select(TOKENS.to_vec()), 0..3),
         calls(Numbers::Any),
     );
@@ -308,7 +309,7 @@ fn check(call: &Call, redis: &mut Peer, ours: &mut Peer) -> Result<(), TestCaseE
     Ok(())
 }
 
-/// What tells all there is to know about all keys.
+/// Commands that show the state of all keys.
 fn questions() -> Vec<Command> {
     let ask = |command: &[&str]| -> Command {
         let words = command.iter();
@@ -316,7 +317,7 @@ fn questions() -> Vec<Command> {
     };
     let mut questions = vec![ask(&["KEYS", "*"])];
     for key in KEYS {
-        // Those that last a second are asked for nothing that changes within it.
+        // Keys that last a second are not asked for what changes within it.
         if !BRIEF.contains(&key) {
             questions.push(ask(&["PTTL", key]));
         }
@@ -328,7 +329,8 @@ fn questions() -> Vec<Command> {
     questions
 }
 
-/// Sees to it that what lasts a second either lasts or is gone on both servers, whatever the machine is busy with.
+/// Makes sure that what lasts a second is either there or gone on both servers, however busy the
+/// machine is.
 pub(crate) fn settle(redis: &mut Peer, ours: &mut Peer) {
     for key in BRIEF {
         let kept = [redis.call(["PERSIST", key]), ours.call(["PERSIST", key])];

@@ -15,7 +15,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts one. `None`: there is none on this machine, and that has been said.
+    /// Starts one. `None`: there is none on this machine, and a complaint has been printed.
     pub(crate) fn start() -> Option<Redis> {
         let dir = TempDir::new().expect("a temporary directory");
         let log = fs::File::create(dir.path().join("log")).expect("a file there");
@@ -53,7 +53,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It keeps nothing, so there is nothing to end in order.
+        // It keeps no data, so it is simply killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -66,8 +66,8 @@ fn say_that_it_is_missing() {
         # was not compared with Redis. Install it to test that too:               #\n\
         #     apt-get install redis-server                                        #\n\
         ###########################################################################\n";
-    // Past the capture of the test harness, which would hide it from everybody while the test passes. Appended: a file
-    // that stands behind it must not be cut off.
+    // Past the capture of the test harness, which would hide it while the test passes. Appended, so
+    // that a file behind standard error is not cut off.
     let stderr = fs::OpenOptions::new().append(true).open("/dev/stderr");
     if stderr
         .and_then(|mut stderr| stderr.write_all(complaint.as_bytes()))
@@ -90,7 +90,7 @@ impl Fencepost {
     pub(crate) fn start_with(change: impl FnOnce(Builder) -> Builder) -> Fencepost {
         let builder = Server::builder().threads(2).with(|config| {
             config.redis_listen = Some(([127, 0, 0, 1], 0).into());
-            // Some peers connect long before they say anything.
+            // Some peers connect long before their first command.
             config.hello_timeout = 3 * PATIENCE;
         });
         Fencepost {

@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Short enough to be waited for. What must not be over sooner is told by what is over then.
+/// Short enough to wait for.
 const HELLO_TIMEOUT: Duration = Duration::from_millis(200);
 
 fn token_file() -> NamedTempFile {
@@ -100,8 +100,8 @@ fn a_client_beyond_the_limit_is_told_and_nothing_that_it_sends_is_done() {
     }
 }
 
-/// Clients of Redis are not told that the server stops, and some ask again as soon as they have an
-/// answer. A stop took half of the grace period then, however long that was.
+/// Redis clients are not told that the server stops, and some ask again as soon as they have an
+/// answer. A stop once took half of the grace period then, however long that was.
 #[test]
 fn a_stop_does_not_wait_for_clients_that_never_stop_asking() {
     let server = Fencepost::start_with(|builder| {

@@ -2,9 +2,9 @@
 //! LOAD`, and a script that looks for its keys by itself.
 //!
 //! Such a transaction once named its keys again while it held them, and the core waited for itself
-//! for ever; others came to keys that they had not named, and panicked. Besides those stories there
-//! is a property that needs no Redis: a transaction answers and leaves what its commands do one by
-//! one.
+//! for ever. Another one came to keys that it had not named, and panicked. Besides those stories
+//! there is a property that needs no Redis: a transaction answers and leaves what its commands do
+//! one by one.
 
 use crate::command::{Arg, Command, to_bytes, transactions};
 use crate::compare::{difference, name};
@@ -88,7 +88,7 @@ fn a_database_that_is_not_there_is_an_error_inside_a_transaction_and_costs_no_pl
     let server =
         Fencepost::start_with(|builder| builder.with(|config| config.connections_max = PLACES));
     for number in 0..3 * PLACES {
-        // The places of those before are free a moment after they have left.
+        // An earlier connection's place is free a moment after it has closed.
         let deadline = Instant::now() + PATIENCE;
         let mut peer = loop {
             assert!(Instant::now() < deadline, "places are lost");
@@ -121,7 +121,7 @@ fn a_script_that_the_transaction_has_loaded_finds_its_keys() {
         peer.say("EXEC"),
         Reply::Array(vec![bulk(RELEASE_SHA), Reply::Integer(0)])
     );
-    // Forgotten and asked for in one go: it is not there any more. Sent whole, it is.
+    // After SCRIPT FLUSH in the same transaction, EVALSHA finds nothing, and EVAL works.
     let whole = ["EVAL", RELEASE, "1", "absent", "token"];
     queue(&mut peer, &[&["SCRIPT", "FLUSH"], &call, &whole, &call]);
     let none = error("NOSCRIPT No matching script. Please use EVAL.");
@@ -170,7 +170,7 @@ fn a_transaction_answers_and_leaves_what_its_commands_do_one_by_one() {
     };
     let mut runner = TestRunner::new(config);
     let result = runner.run(&transactions(), |sequence| {
-        // Servers of its own for each sequence: a script that was flushed never comes back.
+        // Each sequence has servers of its own: a script that was flushed never comes back.
         let servers = [Fencepost::start(), Fencepost::start()];
         let [mut whole, mut single] = servers
             .each_ref()
@@ -191,7 +191,7 @@ fn a_transaction_answers_and_leaves_what_its_commands_do_one_by_one() {
     }
 }
 
-/// Carries out some commands as a transaction and one by one. Then asks what is there.
+/// Carries out some commands as a transaction and one by one, then compares all keys.
 fn compare(whole: &mut Peer, single: &mut Peer, commands: &[Command]) -> Result<(), TestCaseError> {
     prop_assert_eq!(whole.say("MULTI"), ok());
     for command in commands {

@@ -1,4 +1,4 @@
-//! What a client says about its connection: HELLO, AUTH, SELECT, CLIENT and the like.
+//! Commands about the connection itself: HELLO, AUTH, SELECT, CLIENT and their relatives.
 
 use super::{Call, integer, is, unknown_subcommand, wrong_arity};
 use crate::redis::client::Client;
@@ -7,13 +7,13 @@ use crate::redis::port::Card;
 use crate::redis::refusal::Refusal;
 use protocol::resp::{Version, Writer};
 
-/// The version of Redis that we are like: its clients choose what to send by it.
+/// The version of Redis that this port announces. Clients choose their commands by it.
 pub(crate) const REDIS_VERSION: &str = "8.4.0";
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 
-/// The longest name a client can give itself.
+/// The longest name that a client can give itself.
 const NAME_BYTES_MAX: usize = 256;
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`.
@@ -85,7 +85,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     Ok(())
 }
 
-/// `AUTH [user] password`: the password is one of the server's tokens, whoever the user is.
+/// `AUTH [user] password`: the password is one of the server's tokens. The user does not matter.
 pub(super) fn auth(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let password = match call.args[1..] {
         [password] if !call.section.core().shared.tokens.is_required() => {
@@ -119,7 +119,7 @@ pub(super) fn quit(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Everything as it was when the connection was new.
+/// Puts the connection back into the state of a new one.
 pub(super) fn reset(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let core = call.section.core();
     let client = &mut *call.client;
@@ -141,7 +141,7 @@ pub(super) fn ping(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
         return Err(wrong_arity("ping"));
     }
     let message = call.args.get(1);
-    // Among messages, an answer has to look like one.
+    // In version 2, a listener reads the answer among its messages, so it looks like one.
     if call.client.version == Version::V2 && call.client.subscriptions() > 0 {
         out.array(2);
         out.bulk(b"pong");
@@ -166,8 +166,8 @@ pub(super) fn select(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     Ok(())
 }
 
-/// The database that a `SELECT` goes to. A plan and the command itself ask here, so that they
-/// agree.
+/// The database that a `SELECT` names. The plan of a transaction and the command itself both ask
+/// here, so they agree.
 pub(super) fn database(args: &[&[u8]]) -> Result<u8, Refusal> {
     let number = integer(args[1])?;
     let db = u8::try_from(number).ok().filter(|db| *db < DATABASES);
@@ -212,7 +212,7 @@ pub(super) fn client(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
             .collect();
         out.verbatim_text(&lines);
     } else if is(subcommand, "CAPA") || is(subcommand, "NO-EVICT") || is(subcommand, "NO-TOUCH") {
-        // What they ask for is what happens anyway.
+        // What these ask for happens anyway.
         out.simple("OK");
     } else {
         return Err(unknown_subcommand(subcommand, "CLIENT"));
@@ -235,7 +235,8 @@ fn set_info(card: &Card, attribute: &[u8], value: &[u8]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Names stand in lists, one client a line: no spaces, no line ends.
+/// A client's name. It stands in `CLIENT LIST`, one client a line, so spaces and line ends are
+/// refused.
 fn client_name(bytes: &[u8]) -> Result<String, Refusal> {
     let is_fine = bytes.iter().all(u8::is_ascii_graphic);
     match std::str::from_utf8(bytes) {

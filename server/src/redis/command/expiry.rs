@@ -1,4 +1,4 @@
-//! How long keys have, and setting it.
+//! `TTL`, `EXPIRE` and their relatives: reading and setting when a key ends.
 
 use super::{Call, integer, is};
 use crate::redis::refusal::Refusal;
@@ -17,9 +17,9 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// So many of these in milliseconds from now, negative for what has passed. `None`: beyond all counting.
+    /// The time in milliseconds from now, negative if it has passed. `None`: it overflows.
     fn ms_from_now(self, number: i64) -> Option<i64> {
-        // As a time on the wall it must be countable as well. The clock is asked only where that is in doubt.
+        // As a Unix time it must not overflow either. The clock is read only where it might.
         let is_countable =
             |ms: &i64| *ms <= COUNTABLE_MS || ms.checked_add(unix_now_ms() as i64).is_some();
         match self {
@@ -34,10 +34,11 @@ impl Unit {
     }
 }
 
-/// So far from now is countable on the wall for the next hundred million years.
+/// A time up to this from now does not overflow as a Unix time in the next hundred million years.
 const COUNTABLE_MS: i64 = i64::MAX / 2;
 
-/// Reads the time that goes with a value that is set: it must lie ahead, or, on the wall, at least above zero.
+/// Reads the time that comes with a value that is set. A duration must be above zero, and so must a
+/// Unix time, which may have passed.
 pub(crate) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Result<Expiry, Refusal> {
     let number = integer(text)?;
     let invalid = || Refusal::InvalidExpire {
@@ -47,11 +48,12 @@ pub(crate) fn expiry_of(text: &[u8], unit: Unit, command: &'static str) -> Resul
         return Err(invalid());
     }
     let ms = unit.ms_from_now(number).ok_or_else(invalid)?;
-    // Zero: on the wall it has passed already.
+    // Zero: the Unix time has passed.
     Ok(Expiry::Ms(ms.max(0) as u64))
 }
 
-/// Reads the time that a key is given, in milliseconds from now. Zero or less: it ends.
+/// Reads the time that `EXPIRE` gives to a key, in milliseconds from now. Zero or less ends the
+/// key.
 pub(crate) fn time_of(text: &[u8], unit: Unit, command: &'static str) -> Result<i64, Refusal> {
     let number = integer(text)?;
     unit.ms_from_now(number)
@@ -105,7 +107,7 @@ pub(super) fn pexpireat(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result
     set_expiry(call, Unit::UnixMilliseconds, "pexpireat", out)
 }
 
-/// Under which circumstances a time is set.
+/// The conditions under which `EXPIRE` sets a time.
 #[derive(Default)]
 struct Conditions {
     only_without: bool,
@@ -146,7 +148,7 @@ impl Conditions {
         Ok(conditions)
     }
 
-    /// Whether a key that has `left_ms` (-1: for ever) may be given `ms`.
+    /// Whether a key that has `left_ms` left (-1: no end) may be given `ms`.
     fn allow(&self, left_ms: i64, ms: i64) -> bool {
         let left = if left_ms < 0 { i64::MAX } else { left_ms };
         !(self.only_without && left_ms >= 0

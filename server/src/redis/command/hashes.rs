@@ -1,4 +1,5 @@
-//! What Redisson reads of its lock, which to it is a hash: the holder, and how often it holds the lock.
+//! What Redisson reads of its lock, which is a hash to it: the holder, and how often it holds the
+//! lock.
 
 use super::Call;
 use crate::redis::refusal::Refusal;

@@ -1,4 +1,4 @@
-//! `INFO`: what clients and people look for, in the sections in which they look for it.
+//! `INFO`: what clients and operators read, in Redis's sections.
 
 use super::connection::REDIS_VERSION;
 use super::{Call, is};
@@ -21,7 +21,7 @@ pub(super) fn info(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
             }
             page += &format!("# {name}\r\n");
             for (field, value) in write(call) {
-                // A string takes whatever is written to it.
+                // Writing to a string does not fail.
                 let _ = write!(page, "{field}:{value}\r\n");
             }
         }

@@ -1,5 +1,9 @@
-//! What there is: `LOCK.LS`, `KEYS`, `SCAN`, `DBSIZE`. A look at a part of the table at a time; only what is small enough is looked
-//! through in one go, because whoever looks keeps a core from serving others.
+//! Commands that look at all keys: `LOCK.LS`, `KEYS`, `SCAN`, `DBSIZE`, and the flushing ones. They
+//! read a part of the table at a time. Only a small table is read in one go, because a core serves
+//! no other client meanwhile.
+//!
+//! While the server recovers, all of them are refused: not every lock is known, so no list or count
+//! would be complete.
 
 use super::locks::write_state;
 use super::{Call, integer, is};
@@ -11,20 +15,21 @@ use engine::{Cursor, Fence, Key, KeyState, Page};
 use protocol::resp::{Writer, parse_integer};
 use std::ops::RangeInclusive;
 
-/// Up to so many keys, `KEYS` and `FLUSHDB` look at all of them at once.
+/// Up to so many keys, `KEYS` and `FLUSHDB` read the whole table at once.
 const KEYS_AT_ONCE_MAX: u64 = 1 << 20;
 
-/// How many keys `SCAN` and `LOCK.LS` give unless asked otherwise, and at most.
+/// How many keys `SCAN` lists unless asked otherwise, and how many it and `LOCK.LS` list at most.
 const PAGE: usize = 10;
 const PAGE_MAX: usize = 1_000;
 
-/// In a table of so many keys all shards may be looked into for one page; in a larger one, one is enough at a time.
+/// In a table of up to so many keys, one page may come from all shards. In a larger one it comes
+/// from one.
 const SMALL_MAX: u64 = 100_000;
 
-/// How many keys of the table are listed in one step of those that look at all.
+/// How many keys of the table the commands that read all of it list in one step.
 const STEP: usize = 4_096;
 
-/// Calls `visit` with every held key of a database and its state, lists not among them. Refused if there are too many.
+/// Calls `visit` with every held lock of a database and its state. Refused if there are too many.
 pub(super) fn for_each_lock(
     call: &Call<'_, '_>,
     db: u8,
@@ -50,8 +55,8 @@ pub(super) fn for_each_lock(
     Ok(())
 }
 
-/// What commands work with that look at all keys: the signal lists of these databases. Not in a
-/// transaction, whose keys are named before its first command has made any.
+/// The target of a command that looks at all keys: the signal lists of these databases. Refused in
+/// a transaction, whose keys are named before its first command has made any.
 pub(super) fn target<'a>(
     naming: &mut Naming<'_, '_>,
     dbs: RangeInclusive<u8>,
@@ -70,8 +75,8 @@ pub(super) fn target<'a>(
     Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
 }
 
-/// What `SCAN` works with: lists are few, and come with the first page. In a transaction they do
-/// not.
+/// The target of `SCAN`. Signal lists are few, and all come with the first page. In a transaction
+/// they are left out.
 pub(super) fn first_page_target<'a>(
     args: &[&'a [u8]],
     naming: &mut Naming<'_, '_>,
@@ -83,12 +88,12 @@ pub(super) fn first_page_target<'a>(
     }
 }
 
-/// The signal lists that were found before the command began.
+/// The signal lists that are the command's target.
 fn lists<'c>(call: &Call<'c, '_>) -> impl Iterator<Item = Box<[u8]>> + use<'c> {
     call.names.iter().map(|name| Box::from(name.bytes()))
 }
 
-/// All keys of a database, as it knows them.
+/// All keys of a database, with its prefix.
 fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
     let mut keys: Vec<Box<[u8]>> = lists(call).collect();
     for_each_lock(call, db, |found, _| keys.push(found.into()))?;
@@ -111,14 +116,14 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     call.check_all_known()?;
     let size = match all(call, call.client.db) {
         Ok(keys) => keys.len() as u64,
-        // Too many to be counted in one go: what this port holds in all databases.
+        // Too many to count in one go: the locks of this port in all databases.
         Err(_) => u64::from(call.section.port.session.held()),
     };
     out.integer(size as i64);
     Ok(())
 }
 
-/// Ends all locks of this port's, and all lists, in these databases. Those of native clients stay.
+/// Ends all locks of this port and all lists in these databases. Locks of native clients stay.
 pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> Result<(), Refusal> {
     call.check_all_known()?;
     let ours = Some(call.section.port.session.id);
@@ -240,7 +245,7 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
     Ok(())
 }
 
-/// A page of the engine's, looked for in one shard after the other until there is something on it.
+/// A page of the engine's table. A small table is read shard after shard until the page is full.
 fn page(call: &Call<'_, '_>, prefix: &[u8], from: Cursor, count: usize) -> Page {
     let engine = &call.section.core().shared.engine;
     let mut page = engine.list(prefix, from, count, call.section.now);
@@ -265,7 +270,7 @@ fn cursor(text: &[u8]) -> Result<Cursor, Refusal> {
         .ok_or_else(|| Refusal::text("ERR invalid cursor"))
 }
 
-/// Zero is the end, as it is the beginning.
+/// Writes the next cursor. Zero is the end, as it is the beginning.
 fn write_cursor(next: Option<Cursor>, out: &mut Writer<'_>) {
     let bits = next.map_or(0, Cursor::bits);
     out.bulk(bits.to_string().as_bytes());

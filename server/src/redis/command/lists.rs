@@ -1,4 +1,5 @@
-//! Signal lists: `LPUSH` leaves an element, `BLPOP` waits for one, in order of arrival.
+//! Signal lists: `LPUSH` leaves an element, `BLPOP` waits for one. Waiters are served in order of
+//! arrival.
 
 use super::Call;
 use crate::core::mail::ConnectionId;
@@ -10,10 +11,10 @@ use protocol::resp::Writer;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many lists one command may wait for: each has a line, and it stands in all of them.
+/// How many lists one command may wait for. It stands in the queue of each.
 const WAITED_FOR_MAX: usize = 64;
 
-/// The longest wait, in seconds: beyond all that anybody means.
+/// The longest wait, in seconds: about thirty years.
 const WAIT_SECONDS_MAX: f64 = 1e9;
 
 pub(super) fn lpush(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -22,7 +23,8 @@ pub(super) fn lpush(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     Ok(())
 }
 
-/// A key that is neither a lock nor a signal: what libraries try their locks against in their own tests.
+/// Makes a key that is neither a lock nor a signal list. Libraries' own tests try their locks
+/// against one.
 pub(super) fn sadd(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let added = call.section.add_members(call.name(), &call.args[2..])?;
     out.integer(added as i64);
@@ -57,7 +59,7 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
             let signals = call.section.signals(name)?;
             signals.is_behind(name.bytes(), call.connection.id)
         };
-        // Inside a transaction there is no line to stand in.
+        // A command inside a transaction never waits, so it goes past the queue.
         if (!is_behind || !call.may_block) && pop(call.section, name, out)? {
             return Ok(());
         }
@@ -94,7 +96,7 @@ fn timeout(text: &[u8]) -> Result<Option<Duration>, Refusal> {
     }
 }
 
-/// Takes the first element of a list and writes what `BLPOP` answers. `false`: there is none.
+/// Takes the first element of a list and writes `BLPOP`'s answer. `false`: there is none.
 fn pop(section: &mut Section<'_>, name: &Name<'_>, out: &mut Writer<'_>) -> Result<bool, Refusal> {
     let now = section.now;
     let Some(element) = section.signals(name)?.pop(name.bytes(), now) else {
@@ -106,8 +108,8 @@ fn pop(section: &mut Section<'_>, name: &Name<'_>, out: &mut Writer<'_>) -> Resu
     Ok(true)
 }
 
-/// Something was left in one of the lists that a connection waits for: takes it, if it is the connection's turn. `true`: it was
-/// answered, and stands in line no more.
+/// Takes an element of one of the lists that a connection waits for, if it is the connection's
+/// turn. `true`: the wait is answered and over.
 pub(crate) fn retry_pop(
     section: &mut Section<'_>,
     names: &[Name<'static>],
@@ -124,7 +126,7 @@ pub(crate) fn retry_pop(
     Ok(false)
 }
 
-/// Leaves all lines. What is there now is for those behind.
+/// Leaves the queues of all lists. Wakes the next waiter of each list that has an element.
 pub(crate) fn give_up_waiting(
     section: &mut Section<'_>,
     names: &[Name<'static>],

@@ -84,7 +84,8 @@ pub(super) fn acquire(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-/// Stands in line: the answer comes by mail, and the connection answers nothing else before.
+/// Queues for the lock. The answer comes by mail, and the connection answers nothing else before
+/// it.
 fn wait(
     call: &mut Call<'_, '_>,
     request: &Request<'_>,
@@ -97,14 +98,14 @@ fn wait(
         return Err(Refusal::ValueLength(value.bytes()));
     }
     let mut buffer = Vec::new();
-    let note = value.encode(&mut buffer);
+    let metadata = value.encode(&mut buffer);
     let span = call.section.span(request.expiry)?;
     let acquire = Acquire {
         key: name.key(),
         mode: request.mode,
         span,
         reentrant: false,
-        note,
+        note: metadata,
         asks_who: false,
     };
     call.client.last_wait += 1;
@@ -118,12 +119,12 @@ fn wait(
         key: name.bytes().into(),
         mode: request.mode,
         lease: lease(span),
-        note: note.into(),
+        note: metadata.into(),
         trace_id: None,
         asked: now,
     };
     match call.section.wait(&acquire, request.wait_ms, waiter)? {
-        // Free in this very moment.
+        // It was released a moment ago.
         Outcome::Granted(grant) => write_grant(&grant, now, out),
         Outcome::Queued { ticket, .. } => {
             call.connection.start_wait(request_id, ticket);
@@ -134,7 +135,7 @@ fn wait(
     Ok(())
 }
 
-/// For the audit log: a lease as the native wire would say it.
+/// A lease as the native protocol writes it, for the audit log.
 pub(crate) fn lease(span: Span) -> Lease {
     match span {
         Span::Ms(ms) => Lease::Ttl {
@@ -144,7 +145,7 @@ pub(crate) fn lease(span: Span) -> Lease {
     }
 }
 
-/// `[fence, ttl_ms]`, as an acquire is answered.
+/// Writes `[fence, ttl_ms]`, the answer to an acquire.
 pub(crate) fn write_grant(grant: &Grant, now: Tick, out: &mut Writer<'_>) {
     out.array(2);
     out.integer(fence_number(grant.fence));
@@ -162,7 +163,7 @@ pub(super) fn left_ms(until: Tick, now: Tick) -> i64 {
     }
 }
 
-/// Under which fence `owner` holds a key through this port, if it does; under `fence`, if one is named.
+/// The fence under which `owner` holds a key through this port. With `fence`, only that one counts.
 fn hold_of(
     section: &Section<'_>,
     state: Option<&KeyState>,
@@ -178,7 +179,7 @@ fn hold_of(
     holders.iter().find(is_asked_for).map(|holder| holder.fence)
 }
 
-/// `LOCK.RENEW key owner ttl_ms`: `[fence, ttl_ms]`, or nil if it is not the owner's.
+/// `LOCK.RENEW key owner ttl_ms`: `[fence, ttl_ms]`, or nil if `owner` does not hold it.
 pub(super) fn renew(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let expiry = ttl(call.args[3], "lock.renew")?;
     let name = call.name();
@@ -198,7 +199,7 @@ pub(super) fn renew(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     Ok(())
 }
 
-/// `LOCK.RELEASE key owner [FENCE n]`: 1, or 0 if it is not the owner's.
+/// `LOCK.RELEASE key owner [FENCE n]`: 1, or 0 if `owner` does not hold it.
 pub(super) fn release(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let fence = match call.args[3..] {
         [] => None,
@@ -216,7 +217,8 @@ pub(super) fn release(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-/// `LOCK.FENCE key`: the fence under which it is held now, of several holders the highest; nil if nobody holds it.
+/// `LOCK.FENCE key`: the fence under which it is held now, the highest of several holders; nil if
+/// it is free.
 pub(super) fn fence(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let state = call.section.state(call.name());
     let holders = state.iter().flat_map(|state| &state.holders);
@@ -227,7 +229,7 @@ pub(super) fn fence(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     Ok(())
 }
 
-/// `LOCK.INFO key`: everything there is to say; nil if nobody holds it or waits for it.
+/// `LOCK.INFO key`: its fence, waiters and holders; nil if it has neither holders nor waiters.
 pub(super) fn info(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let state = call.section.state(call.name());
     match state.filter(|state| !state.holders.is_empty() || state.queue_length > 0) {
@@ -237,7 +239,7 @@ pub(super) fn info(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     Ok(())
 }
 
-/// A key's state as a map.
+/// Writes a key's state as a map.
 pub(super) fn write_state(section: &Section<'_>, state: &KeyState, out: &mut Writer<'_>) {
     out.map(3);
     out.bulk(b"fence");
@@ -259,8 +261,8 @@ fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
             section.foreign_value(holder)
         }
         Value::Text(owner) | Value::Hash(owner) => owner.into(),
-        Value::Described { owner, meta: said } => {
-            meta = said;
+        Value::Described { owner, meta: own } => {
+            meta = own;
             owner.into()
         }
     };
@@ -281,7 +283,7 @@ fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
     out.bulk(meta);
 }
 
-/// `LOCK.FORCE key`: takes the lock away from all who hold it. How many that were.
+/// `LOCK.FORCE key`: takes the lock away from all its holders. Answers how many there were.
 pub(super) fn force(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let name = call.name();
     let state = call.section.state(name);

@@ -1,4 +1,4 @@
-//! Channels: what Redisson and Spring wake their waiters with.
+//! Channels. Redisson and Spring wake their waiters with them.
 
 use super::Call;
 use crate::redis::channels::{self, Message, SUBSCRIPTIONS_MAX, Topic};
@@ -91,7 +91,7 @@ pub(super) fn publish(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-/// A message, as its listener reads it.
+/// Writes a message to its listener.
 pub(crate) fn write_message(message: &Message, out: &mut Writer<'_>) {
     match &message.pattern {
         None => {

@@ -1,4 +1,5 @@
-//! What clients and tools ask of a server before they do anything, answered as far as they need it.
+//! Questions that clients and tools ask a server before they start, answered as far as they need
+//! it.
 
 use super::listing::flush;
 use super::{Call, count, is, unknown_subcommand, wrong_arity};
@@ -9,7 +10,7 @@ use crate::storage::unix_now_ms;
 use protocol::resp::Writer;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// `COMMAND`, `COMMAND DOCS`, `COMMAND COUNT`: nobody here needs more than that there is an answer.
+/// `COMMAND` and its subcommands. Clients need an answer, and no more than that.
 pub(super) fn command(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     match call.args[1..] {
         [] => out.array(0),
@@ -25,7 +26,7 @@ pub(super) fn command(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-/// Settings of Redis's that clients look at, as they would be if this were one.
+/// The settings of Redis that clients read, with the values that a Redis of this kind would have.
 const CONFIG: [(&str, &str); 8] = [
     ("save", ""),
     ("appendonly", "no"),

@@ -7,7 +7,7 @@ use crate::redis::section::{Entry, Expiry, Held};
 use crate::redis::value::Value;
 use protocol::resp::Writer;
 
-/// When to set at all.
+/// The condition under which the key is set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition<'a> {
     Always,
@@ -17,7 +17,7 @@ enum Condition<'a> {
     IfDifferent(&'a [u8]),
 }
 
-/// How long for.
+/// The key's time to live.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Time<'a> {
     Forever,
@@ -57,7 +57,7 @@ impl<'a> Options<'a> {
                 None
             };
             if let Some(condition) = condition {
-                // The same one twice is one; two different ones contradict each other.
+                // The same one twice is fine. Two different ones contradict each other.
                 if options.condition != Condition::Always && options.condition != condition {
                     return Err(Refusal::Syntax);
                 }
@@ -77,7 +77,7 @@ impl<'a> Options<'a> {
             } else {
                 return Err(Refusal::Syntax);
             };
-            // Twice in the same unit: the last one counts, as in Redis.
+            // Of two in the same unit the last one counts, as in Redis.
             let agrees = match (options.time, time) {
                 (Time::Forever, _) | (Time::Keep, Time::Keep) => true,
                 (Time::For(_, unit), Time::For(_, again)) => unit == again,
@@ -98,11 +98,11 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     let value = Value::Text(call.args[2]);
     let expiry = match options.time {
         Time::Forever => Expiry::Never,
-        // Known once it is known what is there.
+        // Replaced below, once it is known what is there.
         Time::Keep => Expiry::Never,
         Time::For(number, unit) => expiry_of(number, unit, "set")?,
     };
-    // What nearly everybody sends.
+    // The command that nearly every lock library sends.
     if options.condition == Condition::IfAbsent && !options.wants_old {
         match call.section.add(name, &value, expiry)? {
             Some(_) => {
@@ -164,7 +164,8 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Sets a lock whose owner has shown that it is: to the same value, that is a renewal, and keeps the fence.
+/// Sets a lock for a caller that has shown its token. Setting the same value is a renewal and keeps
+/// the fence.
 fn set_own(
     call: &mut Call<'_, '_>,
     held: &Held,
@@ -179,7 +180,7 @@ fn set_own(
     Ok(grant.is_some())
 }
 
-/// A key whose time on the wall had passed when it was set is gone again before anybody sees it.
+/// Ends a key again whose Unix time had passed when it was set. No other command sees it.
 fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
     if expiry == Expiry::Ms(0)
         && let Some(held) = call.section.own(call.name(), call.args[2])?
@@ -189,7 +190,7 @@ fn end_if_past(call: &mut Call<'_, '_>, expiry: Expiry) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What is left of the time of what is there.
+/// The time to live of what is there, for `KEEPTTL`.
 fn kept(call: &mut Call<'_, '_>) -> Result<Expiry, Refusal> {
     Ok(match call.section.pttl(call.name())? {
         left_ms @ 0.. => Expiry::Ms(left_ms.max(1) as u64),

@@ -1,4 +1,4 @@
-//! The plain commands on locks that look like strings.
+//! Commands on locks that look like strings: SETNX, GET, DEL and their relatives.
 
 use super::expiry::{Unit, expiry_of};
 use super::{Call, is};

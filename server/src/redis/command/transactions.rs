@@ -1,5 +1,5 @@
-//! `MULTI`, `EXEC`, `WATCH`: several commands with nobody in between. The queueing is in `redis/talk.rs`, which also opens one
-//! section for all keys before `EXEC` runs.
+//! `MULTI`, `EXEC`, `WATCH`: several commands with no other command in between. `redis/talk.rs`
+//! queues them and opens one section for all their keys when `EXEC` comes.
 
 use super::Call;
 use crate::redis::client::{Stamp, Transaction, WATCHED_MAX};
@@ -17,7 +17,7 @@ pub(super) fn multi(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     Ok(())
 }
 
-/// What `EXEC` says when there is nothing to execute; otherwise it does not come here.
+/// `EXEC` outside a transaction. Inside one, `redis/talk.rs` executes it.
 pub(super) fn exec(_: &mut Call<'_, '_>, _: &mut Writer<'_>) -> Result<(), Refusal> {
     Err(Refusal::text("ERR EXEC without MULTI"))
 }
@@ -61,7 +61,7 @@ pub(super) fn unwatch(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-/// What a key is like now.
+/// The state of a key, to be compared later.
 pub(crate) fn stamp(section: &mut Section<'_>, name: &Name<'_>) -> Result<Stamp, Refusal> {
     let now = section.now;
     let list_change = section.signals(name)?.change(name.bytes(), now);

@@ -1,4 +1,5 @@
-//! The keys and arguments of a call, as a script sees them: some may be missing, and what should be a number may be none.
+//! The keys and arguments of a call, as a script sees them. Some may be missing, and what should be
+//! a number may be none.
 
 use crate::redis::command::{Unit, expiry_of, time_of};
 use crate::redis::name::{self, Name};
@@ -6,14 +7,14 @@ use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Held, Section};
 use protocol::resp::{Writer, parse_integer};
 
-/// From here on a double stands for more than one integer, and Lua writes it in a way that is no integer to Redis.
+/// From here on Lua writes a number in a way that Redis does not read as an integer.
 const EXACT_MAX: f64 = 1e17;
 
-/// What a script was called with.
+/// What a script is called with.
 pub(crate) struct ScriptCall<'a> {
-    /// Those it was given.
+    /// The keys that it is given.
     pub(crate) keys: &'a [Name<'a>],
-    /// Those it looks for by itself.
+    /// The keys that it finds by itself.
     pub(crate) more_keys: &'a [Name<'a>],
     pub(crate) args: &'a [&'a [u8]],
 }
@@ -24,7 +25,7 @@ impl<'a> ScriptCall<'a> {
         self.keys.get(number - 1).ok_or_else(missing)
     }
 
-    /// The bytes of `KEYS[number]`, for what is not a key but stands among them.
+    /// The bytes of `KEYS[number]`, for a channel or a number that stands among the keys.
     pub(super) fn key_bytes(&self, number: usize) -> Result<&'a [u8], Refusal> {
         Ok(name::split(self.key(number)?.bytes()).1)
     }
@@ -39,17 +40,17 @@ impl<'a> ScriptCall<'a> {
         self.args.get(number - 1) == Some(&word)
     }
 
-    /// `ARGV[number]` as the time that goes with a value that is set, in milliseconds: more than nothing.
+    /// `ARGV[number]` as the time to live of a value that is set, in milliseconds, above zero.
     pub(super) fn set_ms(&self, number: usize) -> Result<Expiry, Refusal> {
         expiry_of(self.arg(number)?, Unit::Milliseconds, "set")
     }
 
-    /// The same in seconds, for `SETEX`.
+    /// As `set_ms`, in seconds, for `SETEX`.
     pub(super) fn setex_seconds(&self, number: usize) -> Result<Expiry, Refusal> {
         expiry_of(self.arg(number)?, Unit::Seconds, "setex")
     }
 
-    /// `ARGV[number]` as a time for `PEXPIRE`, in milliseconds. Nothing and less ends a key.
+    /// `ARGV[number]` as a time for `PEXPIRE`, in milliseconds. Zero or less ends the key.
     pub(super) fn pexpire_ms(&self, number: usize) -> Result<i64, Refusal> {
         pexpire_ms(self.arg(number)?)
     }
@@ -64,7 +65,7 @@ impl<'a> ScriptCall<'a> {
         self.args.get(number - 1).and_then(|text| lua_number(text))
     }
 
-    /// The lock at a key, if its value is `ARGV[number]`. An argument that is missing equals nothing.
+    /// The lock at a key, if its value is `ARGV[number]`. A missing argument equals no value.
     pub(super) fn own(
         &self,
         section: &mut Section<'_>,
@@ -78,12 +79,12 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
-/// What Redis says of an argument that is not there.
+/// Redis's error for a missing argument.
 pub(super) fn missing() -> Refusal {
     Refusal::text("ERR Lua redis lib command arguments must be strings or integers")
 }
 
-/// What Lua says of a calculation with something that is no number.
+/// Lua's error for a calculation with something that is no number.
 pub(super) fn lua_error(what: &str) -> Refusal {
     Refusal::text(format!("ERR user_script: {what}"))
 }
@@ -104,7 +105,7 @@ pub(super) fn lua_number(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// What Redis makes of a number that Lua gives to a command which wants an integer.
+/// The integer that Redis reads where Lua gives a number to a command.
 pub(super) fn integer_of(number: f64) -> Result<i64, Refusal> {
     let is_whole = number.fract() == 0.0 && number.abs() < EXACT_MAX;
     is_whole
@@ -112,7 +113,7 @@ pub(super) fn integer_of(number: f64) -> Result<i64, Refusal> {
         .ok_or(Refusal::NotAnInteger)
 }
 
-/// A whole number of milliseconds as seconds, as `TTL` rounds it. What is negative says something else, and stays.
+/// Milliseconds as seconds, rounded as `TTL` rounds them. The negative answers of `PTTL` stay.
 pub(super) fn seconds(left_ms: i64) -> i64 {
     if left_ms < 0 {
         left_ms
@@ -121,7 +122,7 @@ pub(super) fn seconds(left_ms: i64) -> i64 {
     }
 }
 
-/// What `PEXPIRE` does to a lock that was seen: it ends then, or now. `false`: it had ended before.
+/// `PEXPIRE` on a lock that was seen: sets its end, or ends it now. `false`: it had ended.
 pub(super) fn set_end(
     section: &mut Section<'_>,
     name: &Name<'_>,
@@ -134,7 +135,7 @@ pub(super) fn set_end(
     }
 }
 
-/// `true` and `false`, as scripts return them.
+/// Writes what a script returns as `true` or `false`.
 pub(super) fn write_bool(value: bool, out: &mut Writer<'_>) {
     match value {
         true => out.integer(1),
@@ -142,7 +143,7 @@ pub(super) fn write_bool(value: bool, out: &mut Writer<'_>) {
     }
 }
 
-/// The integer that a string is, for scripts that return `tonumber` of it.
+/// Writes what a script returns as `tonumber(text)`.
 pub(super) fn write_number(text: &[u8], out: &mut Writer<'_>) {
     let number = parse_integer(text).or_else(|| lua_number(text).map(|number| number as i64));
     match number {

@@ -1,4 +1,4 @@
-//! One key that is taken if it is free; some of these scripts also keep one that is the caller's.
+//! Scripts that take one key if it is free. Some of them also keep one that is the caller's.
 
 use super::call::{ScriptCall, set_end, write_bool};
 use super::owned::{ERROR, set_again};
@@ -9,8 +9,8 @@ use crate::redis::section::{Entry, Expiry, Held, Section};
 use crate::redis::value::Value;
 use protocol::resp::Writer;
 
-/// How a key is taken, and how it is answered. `KEYS[1]` is the lock, `ARGV[1]` the token and `ARGV[2]` a time in
-/// milliseconds unless another meaning is given.
+/// How a key is taken, and the answer. `KEYS[1]` is the lock, `ARGV[1]` the token and `ARGV[2]` a
+/// time in milliseconds, unless another meaning is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claimed {
     /// If it is free: OK or nil.
@@ -21,16 +21,16 @@ pub(crate) enum Claimed {
     NewSeconds,
     /// If it is free or the caller's: OK or nil.
     NewOrOwn,
-    /// The same: OK or an error.
+    /// As `NewOrOwn`: OK or an error.
     NewOrOwnError,
     /// If it is free and `ARGV[3]` is "yes", or if it is the caller's: OK or nil.
     OwnOrNewIfYes,
-    /// As `NewOrOwn`, and an end that is now releases what is the caller's: true or false.
+    /// As `NewOrOwn`, and a time of zero or less releases the caller's lock: true or false.
     NewOrRenew,
-    /// The same in the other order: 1 or 0.
+    /// As `NewOrRenew`, in the other order: 1 or 0.
     RenewOrNew,
-    /// If it is free, or if its value begins like `ARGV[1]`, as far as `ARGV[2]` says; for `ARGV[3]` milliseconds: OK or
-    /// nil.
+    /// If it is free, or if the first `ARGV[2]` bytes of its value are those of `ARGV[1]`; for
+    /// `ARGV[3]` milliseconds: OK or nil.
     NewOrSamePrefix,
 }
 
@@ -66,7 +66,7 @@ fn write_ok(done: bool, out: &mut Writer<'_>) {
     }
 }
 
-/// Takes the key if nothing is there. How long is the last thing that is asked for, as Redis does.
+/// Takes the key if it is free. The time is read last, as in Redis.
 fn add(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -92,7 +92,7 @@ fn new_or_endless(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bo
     }
     match call.pexpire_ms(2)? {
         ms @ 1.. => add(section, call, || Ok(Expiry::Ms(ms as u64))),
-        // Taken, and over.
+        // Taken and ended in one step.
         _ => Ok(true),
     }
 }
@@ -120,7 +120,7 @@ fn renew_or_new(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool
     let name = call.key(1)?;
     match call.own(section, name, 1)? {
         Some(held) => set_end(section, name, &held, call.pexpire_ms(2)?),
-        // A time that makes no sense is refused even if somebody else has the lock.
+        // An invalid time is refused even if another owner has the lock.
         None => add(section, call, || call.set_ms(2)),
     }
 }
@@ -141,8 +141,8 @@ fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Resul
     }
 }
 
-/// Gives a lock of the caller's a value and an end. With the value it has, that is a renewal; with another one, a takeover
-/// from itself, under another fence. `false`: it had ended.
+/// Gives the caller's lock a value and an end. With the value that it has, this is a renewal. With
+/// another one it is a takeover from itself, under a new fence. `false`: it had ended.
 pub(super) fn set_value(
     section: &mut Section<'_>,
     name: &Name<'_>,

@@ -1,17 +1,17 @@
-//! Scripts without Lua. Lock libraries send a handful of programs to `EVAL`, in many spellings. Each
-//! is recognised, by the SHA-1 of a published text or by the hash of its normal form, and carried
-//! out here with the engine's verbs.
+//! Scripts without Lua. Lock libraries send a handful of programs to `EVAL`, in many spellings.
+//! Each is recognised, by the SHA-1 of a published text or by the hash of its normal form, and
+//! carried out here with the engine's verbs.
 //!
-//! | file           | what                                                                            |
-//! |----------------|---------------------------------------------------------------------------------|
-//! | `token.rs`     | Lua text in tokens; `normal.rs`: what two spellings of a script have in common  |
-//! | `table.rs`     | the hashes of published scripts; `spelling.rs`: the two that users retype       |
-//! | `call.rs`      | the keys and arguments of a call, its numbers, and Redis's errors for them      |
-//! | `owned.rs`     | one key whose value is compared: release it, renew it, ask for its TTL          |
-//! | `claimed.rs`   | one key: take it if it is free, or keep it if it is the caller's                |
-//! | `several.rs`   | many keys, all or nothing; `prefix.rs`: values that are compared in part        |
-//! | `signalled.rs` | python-redis-lock: a lock, and a list that wakes one waiter                     |
-//! | `redisson.rs`  | Redisson's lock: a hash of one field, and a channel that wakes its waiters      |
+//! | file           | what                                                                        |
+//! |----------------|-----------------------------------------------------------------------------|
+//! | `token.rs`     | Lua text in tokens; `normal.rs`: what spellings of a script have in common  |
+//! | `table.rs`     | the hashes of published scripts; `spelling.rs`: the two that users retype   |
+//! | `call.rs`      | a call's keys, arguments and numbers, with Redis's errors for them          |
+//! | `owned.rs`     | one key whose value is compared: release it, renew it, ask for its TTL      |
+//! | `claimed.rs`   | one key: take it if it is free, or keep it if it is the caller's            |
+//! | `several.rs`   | many keys, all or nothing; `prefix.rs`: values that are compared in part    |
+//! | `signalled.rs` | python-redis-lock: a lock, and a list that wakes one waiter                 |
+//! | `redisson.rs`  | Redisson's lock: a hash of one field, and a channel that wakes its waiters  |
 //!
 //! Numbers are read before anything is changed. Where a Redis script would stop half-way because an
 //! argument is no number, the answer here is the same error and nothing has changed.

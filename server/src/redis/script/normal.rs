@@ -1,23 +1,25 @@
-//! The normal form of a script: two texts have the same one if they differ in nothing but comments, blanks, semicolons, the way
-//! strings are quoted, the names of local variables, and the case of commands and options.
+//! The normal form of a script. Two texts have the same one if they differ only in comments,
+//! blanks, semicolons, quotes, the names of local variables, and the case of commands and options.
 //!
-//! It is a list of tokens, and only its hash is ever kept. Local variables are told apart by where they were declared, which
-//! takes knowing where a block ends. There is no parser behind it, and none is needed: keywords and symbols are part of the
-//! form, so a text that has the form of a published script has its blocks where that script has them. What opens and closes a
-//! block has to be right for those alone. In the same way a variable counts as declared from its name on, where Lua waits for
-//! the end of the statement: no published script uses a name in its own declaration.
+//! The form is a list of tokens, and only its hash is kept. A local variable is known by the place
+//! of its declaration, so the form has to follow blocks. It needs no parser for that. Keywords and
+//! symbols are part of the form, so a text with the form of a published script has its blocks where
+//! that script has them, and opening and closing blocks must be right for published scripts only.
+//! For the same reason a variable counts as declared from its name on, though Lua waits for the end
+//! of the statement: no published script uses a name in its own declaration.
 
 use super::token::{NotLua, Token, Tokens};
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
-/// Longer texts have no normal form. The longest published lock script has less than a thirtieth of it.
+/// Longer texts have no normal form. The longest published lock script has less than a thirtieth of
+/// this.
 pub(super) const SCRIPT_BYTES_MAX: usize = 64 * 1024;
 
 /// The hash of a normal form.
 pub(super) type Form = u128;
 
-/// What Redis takes in either case.
+/// Options that Redis reads in either case.
 const OPTIONS: [&[u8]; 4] = [b"nx", b"xx", b"px", b"ex"];
 
 const KEYWORDS: [&[u8]; 21] = [
@@ -66,13 +68,13 @@ struct Normaliser<'a> {
     scopes: Scopes<'a>,
     naming: Naming,
     call: Call,
-    /// Behind a dot or a colon a word names a field, not a variable.
+    /// The next word follows a dot or a colon: it names a field, not a variable.
     is_field: bool,
-    /// The head of a `for` has opened the scope that its `do` would.
+    /// The head of a `for` has opened the scope that its `do` would open.
     is_loop_open: bool,
 }
 
-/// Whether words are names that are just being declared.
+/// Whether the next word is a name that is being declared.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Naming {
     #[default]
@@ -89,7 +91,7 @@ enum Naming {
     Parameters,
 }
 
-/// How much of `redis.call(` there is already.
+/// How much of `redis.call(` has been read.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Call {
     #[default]
@@ -106,7 +108,7 @@ impl<'a> Normaliser<'a> {
         let is_field = std::mem::take(&mut self.is_field);
         match token {
             Token::Symbol(b";") => {
-                // A list of names ends with its statement. It leaves no trace otherwise.
+                // It ends a list of declared names, and is not part of the form.
                 self.naming = Naming::No;
             }
             Token::Symbol(symbol) => {
@@ -206,7 +208,7 @@ impl<'a> Normaliser<'a> {
         }
     }
 
-    /// Kind and length in front keep one token from looking like two.
+    /// Hashes a token. Kind and length come first, so that one token never looks like two.
     fn feed(&mut self, kind: u8, bytes: &[u8]) {
         self.hash.update([kind]);
         self.hash.update((bytes.len() as u32).to_le_bytes());
@@ -220,15 +222,15 @@ impl<'a> Normaliser<'a> {
     }
 }
 
-/// Which names stand for which variables.
+/// The variables that names stand for.
 #[derive(Default)]
 struct Scopes<'a> {
     declared: u32,
     /// The variables of each name, the innermost last.
     by_name: HashMap<&'a [u8], Vec<u32>>,
-    /// The names of the innermost scope, behind those of the scopes around it.
+    /// The names of all scopes, those of the innermost last.
     names: Vec<&'a [u8]>,
-    /// Where in `names` each scope begins, but for the outermost.
+    /// Where in `names` each scope begins. The outermost one is left out.
     begins: Vec<usize>,
 }
 
@@ -253,7 +255,7 @@ impl<'a> Scopes<'a> {
         self.declared += 1;
     }
 
-    /// The number of the variable that a name stands for; `None`: it is not a local one.
+    /// The number of the local variable that a name stands for; `None`: it is a global one.
     fn find(&self, name: &[u8]) -> Option<u32> {
         self.by_name.get(name)?.last().copied()
     }

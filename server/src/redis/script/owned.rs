@@ -1,5 +1,5 @@
-//! One key whose value is compared with the caller's token, and what is done if they are equal. Most releases and renewals of
-//! most libraries are one of the first two.
+//! Scripts that compare the value of one key with the caller's token and act if they are equal.
+//! Most libraries release with `Delete` and renew with `Expire`.
 
 use super::call::{ScriptCall, integer_of, lua_error, seconds, set_end, write_bool};
 use crate::redis::channels;
@@ -8,23 +8,23 @@ use crate::redis::section::{Expiry, Section};
 use engine::Tick;
 use protocol::resp::Writer;
 
-/// What to do with a lock that is the caller's, and how it is answered. `KEYS[1]` is the lock and `ARGV[1]` the token
+/// What to do with the caller's lock, and the answer. `KEYS[1]` is the lock and `ARGV[1]` the token
 /// unless another meaning is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owned {
     /// Delete: 1 or 0.
     Delete,
-    /// Delete: 1, 0, or -1 if there was nothing.
+    /// Delete: 1, 0, or -1 if it is free.
     DeleteOrAbsent,
-    /// Delete: 1, OK if there was nothing, an error if it is somebody else's.
+    /// Delete: 1, OK if it is free, an error if it has another owner.
     DeleteOrError,
     /// Delete: true or false.
     DeleteTrue,
-    /// Delete and say so on the channel `ARGV[2]`: true or false.
+    /// Delete and publish that on the channel `ARGV[2]`: true or false.
     DeletePublish,
-    /// Delete and say so on the channel `KEYS[2]`: true or false.
+    /// Delete and publish that on the channel `KEYS[2]`: true or false.
     DeletePublishKey,
-    /// Delete without asking whose it is, and say so on the channel `ARGV[1]`: true or false.
+    /// Delete without comparing, and publish that on the channel `ARGV[1]`: true or false.
     RemovePublish,
 
     /// Set the end, `ARGV[2]` milliseconds from now: 1 or 0.
@@ -35,35 +35,35 @@ pub(crate) enum Owned {
     ExpireLimited,
     /// Move the end of a lock that has one by `ARGV[2]` milliseconds: 1 or 0.
     ExpireLater,
-    /// Move it, if `ARGV[3]` is "0", or set it.
+    /// As `ExpireLater` if `ARGV[3]` is "0", and as `Expire` otherwise.
     ExpireLaterOrSet,
     /// Set the end, `ARGV[2]` seconds from now: 1 or 0.
     ExpireSeconds,
-    /// The same: 0 if it was done and 1 if not.
+    /// As `ExpireSeconds`: 0 if the end was set and 1 if not.
     ExpireSecondsZero,
-    /// The same; nothing or less takes the end away: 1 or 0.
+    /// As `ExpireSeconds`, and zero or less takes the end away: 1 or 0.
     ExpireSecondsOrPersist,
     /// Set the same value again, with an end: 1 or 0.
     SetAgain,
-    /// The same: OK, or the word "ERR", which is no error.
+    /// As `SetAgain`: OK, or the word "ERR", which is no error.
     SetAgainOk,
 
-    /// How many milliseconds it has: zero if it has no end or is not the caller's.
+    /// The milliseconds that it has left: zero if it has no end or is not the caller's.
     TimeLeftOrZero,
-    /// How many milliseconds it has, -3 if it is not the caller's.
+    /// The milliseconds that it has left, -3 if it is not the caller's.
     TimeLeft,
-    /// How many seconds it has; an error if it is not the caller's.
+    /// The seconds that it has left; an error if it is not the caller's.
     Seconds,
-    /// Its value, and how many milliseconds it has. Nothing is compared.
+    /// Its value, and the milliseconds that it has left. Nothing is compared.
     ValueAndTimeLeft,
 }
 
-/// What a script that knows only yes and no says in the two cases.
+/// The answer of a script that returns 1 or 0.
 fn write_one(done: bool, out: &mut Writer<'_>) {
     out.integer(i64::from(done));
 }
 
-/// How errors are called by the one library that makes its own.
+/// The error of aioredlock's scripts, which make their own.
 pub(super) const ERROR: &str = "ERR ERROR";
 
 pub(super) fn run(
@@ -167,7 +167,7 @@ fn remove_and_tell(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
     Ok(is_removed)
 }
 
-/// Sets the end of a lock that is the caller's to what `ms` says, which is not asked for any other.
+/// Sets the end of the caller's lock. `ms` is read for that one only.
 fn expire(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -231,7 +231,8 @@ pub(super) fn set_again(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Res
     }
 }
 
-/// How many milliseconds the caller's lock has, -1 for one without an end. `None`: it is not the caller's.
+/// The milliseconds that the caller's lock has left, -1 without an end. `None`: it is not the
+/// caller's.
 fn time_left(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<Option<i64>, Refusal> {
     let name = call.key(1)?;
     let held = call.own(section, name, 1)?;

@@ -1,5 +1,5 @@
-//! How bsm/redislock tells its own locks: a value is a token and something said about it, and the tokens are compared. How long a
-//! token is, is an argument.
+//! How bsm/redislock knows its own locks. A value is a token followed by metadata, and only the
+//! tokens are compared. An argument says how long a token is.
 
 use super::call::{ScriptCall, integer_of, lua_error};
 use crate::redis::refusal::Refusal;
@@ -11,19 +11,20 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// As long as `ARGV[2]` says.
+    /// The prefix of `ARGV[2]` bytes.
     pub(super) fn of(call: &ScriptCall<'_>) -> Result<Self, Refusal> {
         let nil = || lua_error("attempt to perform arithmetic on local 'offset' (a nil value)");
         let offset = call.lua_number(2).ok_or_else(nil)?;
         integer_of(offset).map(|offset| Prefix { offset })
     }
 
-    /// Whether a value that is there begins as one that is to be set does. What is not there counts as empty.
+    /// Whether the stored value and the new one have the same prefix. A free key counts as empty.
     pub(super) fn is_shared(self, stored: &[u8], new: &[u8]) -> bool {
         self.of_stored(stored) == self.of_new(new)
     }
 
-    /// `GETRANGE key 0 offset-1`. Behind zero it counts from the end, and never before the first byte.
+    /// `GETRANGE key 0 offset-1`. A negative end counts from the end of the value, down to its
+    /// first byte.
     fn of_stored(self, value: &[u8]) -> &[u8] {
         let length = value.len() as i64;
         let last = match self.offset.saturating_sub(1) {
@@ -33,7 +34,7 @@ impl Prefix {
         &value[..last.saturating_add(1).min(length) as usize]
     }
 
-    /// `string.sub(value, 1, offset)`. Behind zero it counts from the end.
+    /// `string.sub(value, 1, offset)`. A negative end counts from the end of the value.
     fn of_new(self, value: &[u8]) -> &[u8] {
         let length = value.len() as i64;
         let end = match self.offset {

@@ -1,11 +1,12 @@
-//! Redisson's `RLock` and `RFencedLock`: a hash whose one field is the holder and whose number is how often it holds. Here the
-//! engine counts. Whoever waits listens to a channel.
+//! Redisson's `RLock` and `RFencedLock`: a hash of one field, the holder, with the number of its
+//! holds. Here the engine counts them. Redisson's waiters listen to a channel.
 //!
-//! A retry of an unlock whose answer was lost finds a latch, a key that keeps the answer for a while. An `RFencedLock` numbers
-//! its grants in a key of its own; here the number is the grant's fence, which no crash sets back, and that key is not kept.
+//! An unlock leaves a latch, a key that keeps the answer for a while. A retry whose first answer
+//! was lost finds it there. An `RFencedLock` numbers its grants in a key of its own. Here the
+//! number is the grant's fence, which no crash sets back, and that key is not kept.
 //!
-//! A lock that a native client holds is no hash to any other command. To these it is a lock that somebody else holds, so that
-//! Redisson waits for it as it would for its own.
+//! To other commands a lock of a native client is a string. To these scripts it is a lock with
+//! another holder, so that Redisson waits for it as for its own.
 
 use super::call::{ScriptCall, set_end, write_number};
 use crate::redis::channels;
@@ -16,39 +17,41 @@ use crate::redis::value::Value;
 use engine::Fence;
 use protocol::resp::Writer;
 
-/// In front of the name of a lock, in the name of the key with its number.
+/// The prefix of the key with an `RFencedLock`'s number. The name of the lock follows.
 const TOKEN: &[u8] = b"redisson_lock_token:";
 
-/// How often a lock that ended while it was looked at is looked at again.
+/// How often an acquire looks again at a lock that ended meanwhile.
 const LOOKS_MAX: u32 = 8;
 
 /// What is done with the lock `KEYS[1]`. `KEYS[2]` is its channel where there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Redisson {
-    /// Hold it, or hold it once more, for `ARGV[1]` milliseconds as `ARGV[2]`: nil, or how long somebody else has it.
+    /// Hold it, or hold it once more, for `ARGV[1]` milliseconds as `ARGV[2]`: nil, or the
+    /// milliseconds that another holder has left.
     Lock,
-    /// The same: -1 and the fence, or how long somebody else has it and -1.
+    /// As `Lock`: -1 and the fence, or the milliseconds that another holder has left and -1.
     LockAndToken,
-    /// Give back one hold of `ARGV[3]`'s; if it was the last, publish `ARGV[1]`, and else set the end, `ARGV[2]`
-    /// milliseconds from now: 1 if it was the last, 0 if not, nil if it is somebody else's.
+    /// Release one hold of `ARGV[3]`. After the last one, publish `ARGV[1]`; before, set the end,
+    /// `ARGV[2]` milliseconds from now: 1 for the last, 0 for another, nil if another holder has
+    /// it.
     Unlock(Unlocking),
-    /// Delete it, whosesoever it is, and publish `ARGV[1]`: 1, or 0 if there was none.
+    /// Delete it without comparing, and publish `ARGV[1]`: 1, or 0 if it was free.
     Force(Publishing),
     /// Set the end of `ARGV[2]`'s hold, `ARGV[1]` milliseconds from now: 1 or 0.
     Renew,
-    /// The same for all of `KEYS`, whose holders are `ARGV[2]` and so on: 1 or 0 for each.
+    /// As `Renew` for all of `KEYS`, whose holders are `ARGV[2]` and so on: 1 or 0 for each.
     RenewAll,
 }
 
 /// The versions of an unlock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unlocking {
-    /// What is not there counts as released, and is published.
+    /// A free lock counts as released, and that is published.
     OrAbsent,
     Simple,
     /// `ARGV[4]` is the command to publish by.
     Via,
-    /// The same, and the latch `KEYS[3]` keeps the answer for `ARGV[5]` milliseconds.
+    /// As `Via`, and the latch `KEYS[3]` keeps the answer for `ARGV[5]` milliseconds.
     Latched,
 }
 
@@ -60,9 +63,9 @@ pub(crate) enum Publishing {
     Chosen,
 }
 
-/// Whose a lock is.
+/// The holder of a lock.
 enum Holding {
-    Nobody,
+    Free,
     Caller(Held),
     Other,
 }
@@ -93,7 +96,7 @@ pub(super) fn run(
             let (name, field) = (call.key(1)?, call.arg(2)?);
             let done = match holding(section, name, field)? {
                 Holding::Caller(held) => set_end(section, name, &held, call.pexpire_ms(1)?)?,
-                Holding::Nobody | Holding::Other => false,
+                Holding::Free | Holding::Other => false,
             };
             out.integer(i64::from(done));
         }
@@ -104,19 +107,20 @@ pub(super) fn run(
 
 fn holding(section: &mut Section<'_>, name: &Name<'_>, field: &[u8]) -> Result<Holding, Refusal> {
     match section.look(name)? {
-        Entry::Absent => Ok(Holding::Nobody),
+        Entry::Absent => Ok(Holding::Free),
         Entry::Hash(held) if *held.value == *field => Ok(Holding::Caller(held)),
         Entry::Hash(_) | Entry::Foreign(_) => Ok(Holding::Other),
         Entry::Text(_) | Entry::List | Entry::Set => Err(Refusal::WrongType),
     }
 }
 
-/// The fence under which the caller holds the lock, or how many milliseconds somebody else has it.
+/// The fence under which the caller holds the lock, or the milliseconds that another holder has
+/// left.
 fn lock(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<Result<Fence, i64>, Refusal> {
     let (name, field) = (call.key(1)?, call.arg(2)?);
     for _ in 0..LOOKS_MAX {
         let fence = match holding(section, name, field)? {
-            Holding::Nobody => hold(section, name, field, call.pexpire_ms(1)?)?,
+            Holding::Free => hold(section, name, field, call.pexpire_ms(1)?)?,
             Holding::Caller(held) => hold_again(section, name, &held, call.pexpire_ms(1)?)?,
             Holding::Other => None,
         };
@@ -128,7 +132,7 @@ fn lock(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<Result<Fence
             return Ok(Err(left_ms));
         }
     }
-    // It comes and goes: to be asked for again at once.
+    // It is taken and released all the time. The client is to ask again at once.
     Ok(Err(0))
 }
 
@@ -141,7 +145,7 @@ fn hold(
     let expiry = Expiry::Ms(ms.max(1) as u64);
     let grant = section.add(name, &Value::Hash(field), expiry)?;
     if let (Some(grant), ..=0) = (grant, ms) {
-        // Taken, and over.
+        // Taken and ended in one step.
         section.give_back(name, grant.fence);
     }
     Ok(grant.map(|grant| grant.fence))
@@ -193,7 +197,7 @@ fn unlock(
         false => None,
     };
     if section.release(name, &held).is_none() {
-        // It ended while it was looked at.
+        // It ended after the look.
         out.null();
         return Ok(());
     }
@@ -207,7 +211,7 @@ fn unlock(
         }
     }
     if let Some((latch, expiry)) = latch {
-        // Where there is no room for it, the lock is given back all the same: the latch serves those who ask twice.
+        // Without room for the latch the lock is released all the same: only a retry needs it.
         let answer: &[u8] = if is_last { b"1" } else { b"0" };
         let _ = section.add(latch, &Value::Text(answer), expiry);
     }
@@ -235,7 +239,8 @@ fn force(
     Ok(is_removed)
 }
 
-/// All holders are looked at before the first lock is renewed, so that one that is no lock of Redisson's changes nothing.
+/// Looks at all holders before it renews the first lock, so that a key of the wrong type changes
+/// nothing.
 fn renew_all(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -263,8 +268,8 @@ struct Message<'a> {
     payload: &'a [u8],
 }
 
-/// `ARGV[1]` for the channel `KEYS[2]`, by the command that `ARGV[command]` names, or by `PUBLISH`. Whether a channel is
-/// that of a shard makes no difference where there are none.
+/// `ARGV[1]` for the channel `KEYS[2]`, sent by the command that `ARGV[command]` names, or by
+/// `PUBLISH`. `SPUBLISH` is the same here, where channels have no shards.
 fn message<'a>(call: &ScriptCall<'a>, command: Option<usize>) -> Result<Message<'a>, Refusal> {
     let command = match command {
         Some(number) => call.arg(number)?,
@@ -284,8 +289,8 @@ fn message<'a>(call: &ScriptCall<'a>, command: Option<usize>) -> Result<Message<
     Ok(Message { channel, payload })
 }
 
-/// What `GET` gives for the key with an `RFencedLock`'s number, while the lock is held: its fence. `None`: this is no such
-/// key, or the lock is free.
+/// What `GET` gives for the key with an `RFencedLock`'s number, while the lock is held: its fence.
+/// `None`: this is no such key, or the lock is free.
 pub(crate) fn fenced_token(section: &Section<'_>, name: &Name<'_>) -> Option<u64> {
     let (db, key) = name::split(name.bytes());
     let lock = key.strip_prefix(TOKEN)?;

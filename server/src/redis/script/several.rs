@@ -1,5 +1,5 @@
-//! Many keys, all or nothing: everything is looked at before anything is changed, and if the engine refuses one of them
-//! half-way, those that were granted are given back.
+//! Scripts with many keys, all or nothing. They look at all keys before they change one. If the
+//! engine refuses a key half-way, the grants before it are released.
 
 use super::call::{ScriptCall, lua_number, set_end};
 use super::claimed::set_value;
@@ -22,18 +22,20 @@ pub(crate) enum Several {
     /// Delete those that are the caller's: how many.
     Release(Arguments),
 
-    /// Take them all, if none is taken or if the values of all begin like `ARGV[1]`, as far as `ARGV[2]` says; for
-    /// `ARGV[3]` milliseconds: OK or nil.
+    /// Take them all, if none is taken, or if the first `ARGV[2]` bytes of all values are those of
+    /// `ARGV[1]`; for `ARGV[3]` milliseconds: OK or nil.
     Obtain,
-    /// Set the end of all, `ARGV[2]` milliseconds from now, if the value of all is `ARGV[1]`: OK or nil.
+    /// Set the end of all, `ARGV[2]` milliseconds from now, if the value of all is `ARGV[1]`: OK or
+    /// nil.
     Refresh,
     /// Delete all, if the value of all is `ARGV[1]`: OK or nil.
     Free,
-    /// How many milliseconds the first of them to end has, if the value of all is `ARGV[1]`: 0 if none ends, or nil.
+    /// The milliseconds until the first of them ends, if the value of all is `ARGV[1]`: 0 if none
+    /// ends, or nil.
     TimeLeft,
 }
 
-/// What stands in front of token and time.
+/// What stands before token and time among the arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arguments {
     Plain,
@@ -93,7 +95,7 @@ pub(super) fn run(
         }
         Several::Release(arguments) => out.integer(release(section, call, arguments)?),
         Several::Obtain | Several::Refresh | Several::Free | Several::TimeLeft => {
-            // `MSETNX` with keys and no value is refused as well, where Redis would count keys as values.
+            // `MSETNX` with keys and no value is refused too. Redis would count keys as values.
             let has_value = script != Several::Obtain || !call.args.is_empty();
             if call.keys.is_empty() || !has_value {
                 return Err(Refusal::text(
@@ -127,7 +129,7 @@ fn distinct<'a>(call: &ScriptCall<'a>) -> impl Iterator<Item = &'a Name<'a>> + u
         .filter(move |name| seen.insert(name.bytes()))
 }
 
-/// Gives back what was granted, as if it had not been.
+/// Releases what was granted.
 fn undo(section: &mut Section<'_>, granted: &[(&Name<'_>, Grant)]) {
     for (name, grant) in granted {
         section.give_back(name, grant.fence);
@@ -147,7 +149,7 @@ fn acquire(
     add_all(section, call, value, expiry)
 }
 
-/// Takes keys that are free, or none of them.
+/// Takes all keys, which are free, or none of them.
 fn add_all(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -171,7 +173,8 @@ fn add_all(
     Ok(true)
 }
 
-/// Renewals are not taken back if one of them comes too late: what they renewed is the caller's, and ends by itself.
+/// If one renewal comes too late, the others stay: those locks are the caller's, and end by
+/// themselves.
 fn extend(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -231,7 +234,7 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
     }
     let ms = call.pexpire_ms(3)?;
     let Ok(ms @ 1..) = u64::try_from(ms) else {
-        // Taken, and over.
+        // Taken and ended in one step.
         for name in call.keys {
             if let Entry::Text(held) = section.look(name)? {
                 section.end(name, &held);
@@ -245,8 +248,8 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
     set_all(section, call, value, Expiry::Ms(ms))
 }
 
-/// Sets keys that are the caller's or free. If one is refused, those that were free are so again; those that were the
-/// caller's remain so, with the new value.
+/// Sets keys that are the caller's or free. If one is refused, those that were free are released.
+/// Those that were the caller's stay, with the new value.
 fn set_all(
     section: &mut Section<'_>,
     call: &ScriptCall<'_>,
@@ -271,7 +274,7 @@ fn set_all(
     Ok(true)
 }
 
-/// Whether the value of all is `ARGV[1]`. `MGET` takes what is no string for nothing.
+/// Whether the value of all is `ARGV[1]`. To `MGET` a key that is no string is absent.
 fn are_all_own(section: &mut Section<'_>, call: &ScriptCall<'_>) -> bool {
     let mut names = call.keys.iter();
     names.all(|name| matches!(call.own(section, name, 1), Ok(Some(_))))

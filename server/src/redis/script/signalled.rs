@@ -1,5 +1,5 @@
-//! python-redis-lock: beside the lock `KEYS[1]` stands a list, `KEYS[2]`. Whoever gives the lock back leaves one element there,
-//! and one of those who wait takes it and tries again.
+//! python-redis-lock: the lock `KEYS[1]` has a signal list, `KEYS[2]`. The releaser leaves one
+//! element there, and one waiter takes it and tries again.
 
 use super::call::{ScriptCall, pexpire_ms, seconds, set_end};
 use crate::redis::name::{self, Name};
@@ -9,7 +9,7 @@ use crate::redis::section::{Entry, Expiry, Section};
 use engine::Cursor;
 use protocol::resp::Writer;
 
-/// What this library's locks and lists are called.
+/// The prefixes of this library's locks and lists.
 const LOCK: &[u8] = b"lock:";
 const SIGNAL: &[u8] = b"lock-signal:";
 
@@ -19,26 +19,26 @@ const LOCKS_MAX: usize = 100_000;
 /// How many keys of the table are listed in one step.
 const STEP: usize = 4_096;
 
-/// How long the signal of a version lasts that does not let its callers choose.
+/// How long a signal lasts in the versions that do not let the caller choose.
 const SIGNAL_MS: u64 = 1_000;
 
 /// What is done with lock and list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Signalled {
-    /// Delete the lock if its value is `ARGV[1]`, and signal. The signal is added to those that are there: 1 or 0.
+    /// Delete the lock if its value is `ARGV[1]`, and add a signal to the list: 1 or 0.
     ReleaseAndAdd,
-    /// The same, and there is one signal at most: 1 or 0.
+    /// As `ReleaseAndAdd`, and the list has one signal at most: 1 or 0.
     Release,
-    /// The same: 0 if it was done and 1 if not.
+    /// As `Release`: 0 if the lock was released and 1 if not.
     Unlock(Lasting),
-    /// Delete the lock, whosesoever it is, and signal: 1, or 0 if there was none.
+    /// Delete the lock without comparing, and signal: 1, or 0 if it was free.
     Reset(Lasting),
-    /// Do that to all locks of this library's: how many.
+    /// Reset all locks of this library: how many.
     ResetAll,
-    /// Set the end of a lock whose value is `ARGV[1]`, `ARGV[2]` seconds from now: 0, 1 if it is not the caller's, 2 if it
-    /// has no end.
+    /// Set the end of a lock whose value is `ARGV[1]`, `ARGV[2]` seconds from now: 0, 1 if it is
+    /// not the caller's, 2 if it has no end.
     Extend,
-    /// The same with the two arguments in the other order.
+    /// As `Extend`, with the two arguments in the other order.
     ExtendReversed,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Lasting {
 }
 
 impl Lasting {
-    /// `None`: it is over as soon as it is given.
+    /// `None`: it ends as soon as it is given.
     fn read(self, call: &ScriptCall<'_>) -> Result<Option<Expiry>, Refusal> {
         let ms = match self {
             Lasting::Forever => return Ok(Some(Expiry::Never)),
@@ -80,7 +80,7 @@ pub(super) fn run(
             let (lock, signal) = (call.key(1)?, call.key(2)?);
             let lasting = lasting.read(call)?;
             let is_removed = reset(section, lock, signal, lasting)?;
-            // Where lock and list are one, it is the list that is deleted, if it was there still.
+            // Where lock and list are one key, the list is what is deleted.
             i64::from(if lock == signal {
                 lasting.is_some()
             } else {
@@ -94,8 +94,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Leaves one element in a list that is not there, unless it would be over at once. If there is no room for it, nobody is
-/// woken, and those who wait try again when they have waited long enough: no reason to keep a lock that was given back.
+/// Leaves one element in a new list, unless it would end at once. Without room for it no waiter is
+/// woken, and waiters try again when their time is up. That is no reason to keep the lock.
 fn leave_signal(section: &mut Section<'_>, signal: &Name<'_>, lasting: Option<Expiry>) {
     let Some(lasting) = lasting else { return };
     if section.push(signal, &[b"1"]).is_ok() && lasting != Expiry::Never {
@@ -140,7 +140,7 @@ fn release_and_add(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
     Ok(is_released)
 }
 
-/// `false`: there was no lock. The signal is given all the same.
+/// `false`: the lock was free. The signal is left all the same.
 fn reset(
     section: &mut Section<'_>,
     lock: &Name<'_>,
@@ -172,7 +172,7 @@ fn extend(
     Ok(i64::from(!is_held))
 }
 
-/// The locks are those that were there when the section was opened, each with its list behind it.
+/// The locks are those that existed when the command was named, each followed by its list.
 fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Refusal> {
     let mut count = 0;
     for pair in call.more_keys.chunks_exact(2) {
@@ -185,9 +185,9 @@ fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Re
     Ok(count)
 }
 
-/// All locks of this library's in a database, each with its list behind it; a lock whose list would
-/// have too long a name is followed by itself. Those that commands in front of it in a transaction
-/// may yet make are among them.
+/// All locks of this library in a database, each followed by its list. A lock whose list would have
+/// too long a name is followed by itself. Locks that earlier commands of the transaction may make
+/// are included. Refused while the server recovers: not all locks are known.
 pub(super) fn all_names(
     naming: &mut Naming<'_, '_>,
     db: u8,

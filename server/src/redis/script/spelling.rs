@@ -1,18 +1,18 @@
-//! The two programs that every manual shows, release and renewal of a lock whose value is compared, in the ways in which people
-//! write them down anew: with the value in a variable, with brackets around the condition, with an `else` or without, and
-//! with a number of their own for an answer.
+//! The two programs that every manual shows: release and renewal of a lock whose value is compared.
+//! Users retype them in a few ways: with the value in a variable, with brackets around the
+//! condition, with or without an `else`, and with a number of their own for an answer.
 
 use super::Script;
 use super::normal::{self, Form};
 use super::owned::Owned;
 
-/// What stands in front of the condition, and the value in it.
+/// What stands before the condition, and the value in it.
 const VALUES: [(&str, &str); 2] = [
     ("", "redis.call('get', KEYS[1])"),
     ("local value = redis.call('get', KEYS[1])", "value"),
 ];
 
-/// What is done with a lock that is the caller's.
+/// What is done with the caller's lock.
 const ACTIONS: [(&str, Owned); 4] = [
     ("redis.call('del', KEYS[1])", Owned::Delete),
     ("redis.call('unlink', KEYS[1])", Owned::Delete),
@@ -23,7 +23,7 @@ const ACTIONS: [(&str, Owned); 4] = [
     ),
 ];
 
-/// The normal forms of all these ways.
+/// The normal forms of all these spellings.
 pub(super) fn forms() -> Vec<(Form, Script)> {
     let mut forms = Vec::new();
     for (before, value) in VALUES {

@@ -204,8 +204,9 @@ pub(crate) struct Recognised {
     pub(crate) script: Option<Script>,
 }
 
-/// Hashes a text and finds its script. A call pays for this once: `plan.rs` recognises the text when
-/// it names the command, and the command works with the result. `count` rises by one each time.
+/// Hashes a text and finds its script. A call pays for this once: `plan.rs` recognises the text
+/// when it names the command, and the command works with the result. `count` rises by one each
+/// time.
 pub(crate) fn recognise_text(text: &[u8], count: &Counter) -> Recognised {
     count.bump();
     let sha: Sha = Sha1::digest(text).into();

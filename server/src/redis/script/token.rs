@@ -1,16 +1,16 @@
-//! Lua text, one token after the other. As much of Lua 5.1's lexer as it takes to tell whether two texts are the same program:
-//! what it does not take for Lua is no published script either.
+//! Lua text, one token after the other. This is as much of Lua 5.1's lexer as it takes to compare
+//! two programs. A text that it refuses is no published script.
 
 use std::borrow::Cow;
 
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'a> {
-    /// A keyword, or the name of something.
+    /// A keyword or a name.
     Word(&'a [u8]),
     /// A number, as it is written.
     Number(&'a [u8]),
-    /// A string, as it is meant: without quotes, escapes resolved.
+    /// A string without its quotes, with its escapes resolved.
     Text(Cow<'a, [u8]>),
     /// Anything else, one to three bytes.
     Symbol(&'a [u8]),
@@ -26,7 +26,8 @@ const LONG_SYMBOLS: [&[u8]; 6] = [b"...", b"..", b"==", b"~=", b"<=", b">="];
 /// All symbols of one byte.
 const SHORT_SYMBOLS: &[u8] = b"+-*/%^#<>=(){}[];:,.";
 
-/// The tokens of a text. Every byte is looked at once, and once more where a symbol or a long bracket might begin.
+/// The tokens of a text. Each byte is read once, and once more where a symbol or a long bracket
+/// might begin.
 pub(super) struct Tokens<'a> {
     rest: &'a [u8],
 }
@@ -83,7 +84,8 @@ impl<'a> Tokens<'a> {
         (inner.get(level) == Some(&b'[')).then_some(level)
     }
 
-    /// What stands in long brackets. A line end right behind the first is not part of it, and all line ends are one byte.
+    /// A string in long brackets. A line end right behind the opening bracket is not part of it,
+    /// and every other line end becomes one byte.
     fn bracketed(&mut self) -> Result<Cow<'a, [u8]>, NotLua> {
         let level = self.long_bracket().ok_or(NotLua)?;
         self.take(level + 2);
@@ -104,7 +106,7 @@ impl<'a> Tokens<'a> {
         Ok(Cow::Owned(unified))
     }
 
-    /// Where the bracket is that closes one of this level.
+    /// Where the closing bracket of this level is.
     fn closing_bracket(&self, level: usize) -> Option<usize> {
         let mut at = 0;
         loop {
@@ -114,12 +116,12 @@ impl<'a> Tokens<'a> {
             if signs == level && self.rest.get(at + 1 + signs) == Some(&b']') {
                 return Some(at);
             }
-            // The next candidate is the bracket behind these signs, if it is one.
+            // The next candidate is the byte behind these signs.
             at += 1 + signs;
         }
     }
 
-    /// What stands in quotes. A line does not end inside them unless a backslash says so.
+    /// A string in quotes. A line end inside needs a backslash in front.
     fn quoted(&mut self) -> Result<Token<'a>, NotLua> {
         let quote = self.take(1)[0];
         let is_plain = |byte| byte != quote && byte != b'\\' && !is_line_end(byte);
@@ -145,7 +147,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// What a backslash and the bytes behind it stand for.
+    /// The byte that an escape stands for. The backslash has been taken.
     fn escape(&mut self) -> Result<u8, NotLua> {
         let line_end = line_end(self.rest);
         if line_end > 0 {
@@ -175,7 +177,8 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// Digits, letters and dots, and a sign behind an exponent's letter: whether it is a number at all does not matter here.
+    /// Digits, letters and dots, and a sign behind an exponent's letter. Whether Lua would take it
+    /// for a number does not matter here.
     fn number(&mut self) -> &'a [u8] {
         let mut end = 0;
         while let Some(&byte) = self.rest.get(end) {
@@ -184,7 +187,7 @@ impl<'a> Tokens<'a> {
                 && end
                     .checked_sub(1)
                     .is_some_and(|before| is_exponent(&self.rest[before]));
-            // Two dots are an operator: `1..2` puts strings together.
+            // Two dots are an operator: `1..2` joins strings.
             let is_dot = byte == b'.' && self.rest.get(end + 1) != Some(&b'.');
             if !(is_word(byte) || is_dot || is_sign) {
                 break;
@@ -214,7 +217,7 @@ fn is_line_end(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\r')
 }
 
-/// How many bytes the line end has that `text` begins with: none, one, or the two of `\r\n`.
+/// The length of the line end at the beginning of `text`: none, one, or the two bytes of `\r\n`.
 fn line_end(text: &[u8]) -> usize {
     match text {
         [b'\r', b'\n', ..] | [b'\n', b'\r', ..] => 2,

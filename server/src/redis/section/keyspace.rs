@@ -48,7 +48,7 @@ impl<'a> Keyspace<'a> {
         Name::new(db, key, |key| self.core.shared.engine.shard_of(key))
     }
 
-    /// The names of those signal lists that are wanted. Looks into one stripe after the other.
+    /// The names of the signal lists that `is_wanted` picks. Locks one stripe after the other.
     pub(crate) fn lists(&mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let mut found = Vec::new();
         for stripe in &self.port.stripes.0 {
@@ -59,14 +59,14 @@ impl<'a> Keyspace<'a> {
         found
     }
 
-    /// Waits for the keys, which is as long as another core's command takes.
+    /// Locks the stripes of the keys. Waits as long as another core's command takes.
     pub(crate) fn open(&mut self, names: &[Name<'_>]) -> Section<'_> {
         let port = self.port;
         let lock = |number: usize| (number, port.stripes.0[number].lock());
         let stripes = match names {
             [name] => SmallVec::from_iter([lock(name.stripe())]),
             names => {
-                // In order: two cores that want the same stripes must not wait for each other.
+                // In ascending order, so that two cores never wait for each other.
                 let mut numbers: SmallVec<[usize; 4]> = names.iter().map(Name::stripe).collect();
                 numbers.sort_unstable();
                 numbers.dedup();

@@ -1,4 +1,4 @@
-//! What there is at a key, as Redis would say it. Changes nothing.
+//! What is at a key, as Redis would describe it. Changes nothing.
 
 use super::Section;
 use crate::redis::name::Name;
@@ -7,37 +7,37 @@ use crate::redis::value::Value;
 use crate::storage::unix_now_ms;
 use engine::{Fence, Holder, KeyState, Tick};
 
-/// What there is at a key.
+/// What is at a key.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// Nothing.
     Absent,
-    /// A lock of this port's that looks like a string.
+    /// A lock of this port that looks like a string.
     Text(Held),
-    /// A lock of this port's that looks like a hash of one field.
+    /// A lock of this port that looks like a hash of one field.
     Hash(Held),
     /// A signal list.
     List,
-    /// A set: no lock, and no more than that.
+    /// A set, which is no lock and does nothing else.
     Set,
-    /// A lock of a native client's. To Redis it is a string that equals no token.
+    /// A lock of a native client. To Redis clients it is a string that equals no token.
     Foreign(Box<Holder>),
 }
 
-/// A lock of this port's.
+/// A lock of this port, as it was seen.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// The owner token, or the hash's field.
     pub(crate) value: Box<[u8]>,
     pub(crate) fence: Fence,
-    /// When it ends; [`Tick::NEVER`] if it does not.
+    /// Its end; [`Tick::NEVER`] if it has none.
     pub(crate) until: Tick,
-    /// How often it is held.
+    /// How often its owner holds it.
     pub(crate) count: u32,
 }
 
 impl Section<'_> {
-    /// What there is.
+    /// What is at the key now.
     pub(crate) fn look(&mut self, name: &Name<'_>) -> Result<Entry, Refusal> {
         let now = self.now;
         let state = self.core.shared.engine.query(name.key(), now);
@@ -73,7 +73,7 @@ impl Section<'_> {
         Refusal::while_recovering(self.core, self.now)
     }
 
-    /// All that the engine knows of a key, with all its holders.
+    /// What the engine knows of a key, with all its holders.
     pub(crate) fn state(&self, name: &Name<'_>) -> Option<KeyState> {
         let engine = &self.core.shared.engine;
         engine.query_up_to(name.key(), usize::MAX, self.now)
@@ -83,7 +83,7 @@ impl Section<'_> {
         Ok(!matches!(self.look(name)?, Entry::Absent))
     }
 
-    /// Whether there is something at one of these keys.
+    /// Whether something is at one of these keys.
     pub(crate) fn any_exists(&mut self, names: &[Name<'_>]) -> Result<bool, Refusal> {
         for name in names {
             if self.exists(name)? {
@@ -103,7 +103,8 @@ impl Section<'_> {
         }
     }
 
-    /// A string for a lock that a native client holds. For people: nothing that compares it takes it for equal.
+    /// The string that stands for a lock of a native client. It is for people to read: no
+    /// comparison takes it for a token.
     pub(crate) fn foreign_value(&self, holder: &Holder) -> Box<[u8]> {
         let registry = self.core.shared.registry();
         let session = holder.owner.and_then(|owner| registry.find(owner));
@@ -114,7 +115,8 @@ impl Section<'_> {
             .into()
     }
 
-    /// The lock at this key, if its value is `token`. `Ok(None)`: there is nothing, or somebody else's.
+    /// The lock at this key, if its value is `token`. `Ok(None)`: the key is free, or the lock has
+    /// another owner.
     pub(crate) fn own(&mut self, name: &Name<'_>, token: &[u8]) -> Result<Option<Held>, Refusal> {
         match self.look(name)? {
             Entry::Text(held) => Ok((*held.value == *token).then_some(held)),
@@ -138,7 +140,7 @@ impl Section<'_> {
         }
     }
 
-    /// How long a key has: `-1` for one that does not end, `-2` for one that is not there.
+    /// The milliseconds that a key has left: `-1` without an end, `-2` if it is free.
     pub(crate) fn pttl(&mut self, name: &Name<'_>) -> Result<i64, Refusal> {
         let now = self.now;
         let (until, long_ttl_end) = match self.look(name)? {

@@ -1,4 +1,4 @@
-//! What the engine answered to an acquire: counted, written down, and turned into what a client is told.
+//! What the engine answered to an acquire: counted, recorded, and turned into the client's answer.
 
 use super::Section;
 use crate::core::record::GrantTerms;
@@ -6,7 +6,7 @@ use crate::redis::refusal::Refusal;
 use engine::{Acquire, Grant, Outcome};
 
 impl Section<'_> {
-    /// Counts and writes down what was granted; turns what was not into an answer.
+    /// Counts and records a grant. `None`: another holder has the key.
     pub(super) fn granted(
         &self,
         request: &Acquire<'_>,
@@ -37,7 +37,7 @@ impl Section<'_> {
         }
     }
 
-    /// Why there was neither a grant nor a holder.
+    /// Turns an outcome that is neither a grant nor a holder into a refusal.
     pub(crate) fn refused(&self, outcome: &Outcome) -> Refusal {
         let metrics = self.core.metrics();
         match outcome {

@@ -1,4 +1,4 @@
-//! For how long a key is held, and whether it may be at all.
+//! How long a key may be held, and whether a command may take or end it.
 
 use super::{Expiry, Section};
 use crate::redis::name::Name;
@@ -8,7 +8,8 @@ use crate::storage::unix_now_ms;
 use engine::{Fence, Key, Span, TTL_MS_MAX};
 
 impl Section<'_> {
-    /// Something is about to be done to a lock without showing that it is the caller's.
+    /// Counts a command that ends or takes a lock without showing that it is the caller's. Refused
+    /// if `redis_strict` is on.
     pub(crate) fn force(&self) -> Result<(), Refusal> {
         if self.core.shared.config.redis_strict {
             return Err(Refusal::Strict);
@@ -17,7 +18,7 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// What every grant begins with: is it possible at all, and for how long is it.
+    /// Begins every grant: counts the attempt, checks that it is possible, and says for how long.
     pub(super) fn begin(&self, value: &Value<'_>, expiry: Expiry) -> Result<Span, Refusal> {
         self.core.metrics().acquire_attempts.bump();
         if self.core.is_stopping.get() {
@@ -29,7 +30,7 @@ impl Section<'_> {
         self.span(expiry)
     }
 
-    /// The longest that the settings and the engine allow.
+    /// The longest TTL that `redis_max_ttl` and the engine allow.
     pub(super) fn cap_ms(&self) -> u64 {
         match self.core.shared.config.redis_max_ttl.as_millis() as u64 {
             0 => TTL_MS_MAX,
@@ -37,7 +38,7 @@ impl Section<'_> {
         }
     }
 
-    /// When what is set now ends, if that is further ahead than the engine counts.
+    /// The end of a key that is set now, if it lies further ahead than the engine counts.
     pub(super) fn long_ttl_end(&self, expiry: Expiry) -> Option<u64> {
         match expiry {
             Expiry::Ms(ms) if ms > TTL_MS_MAX && self.cap_ms() == TTL_MS_MAX => {
@@ -47,7 +48,8 @@ impl Section<'_> {
         }
     }
 
-    /// Remembers when a lock ends that was granted or renewed under this fence, or that the engine knows.
+    /// Remembers the end of a lock that was granted or renewed under this fence, if it has a long
+    /// TTL, and forgets an earlier one otherwise.
     pub(super) fn keep_end(
         &mut self,
         name: &Name<'_>,
@@ -72,8 +74,8 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// As long as was asked for. `redis_max_ttl` makes it shorter without a word; what is still
-    /// longer than `lease_max` is refused.
+    /// The lease for this expiry. `redis_max_ttl` shortens it silently. Refused if it is still
+    /// longer than `lease_max`.
     pub(crate) fn span(&self, expiry: Expiry) -> Result<Span, Refusal> {
         let cap_ms = self.cap_ms();
         let span = match expiry {
