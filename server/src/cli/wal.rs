@@ -1,23 +1,22 @@
-//! The commands that look at a data directory and, when told to, put a new log in the place of a damaged one. They want the
-//! directory for themselves and talk to no server.
+//! The commands on a data directory: they look at it and, when told to, replace a damaged log with
+//! a new one. They talk to no server, and refuse a directory that a server uses.
+
+mod json;
 
 use super::failure::{Code, Failure, print};
-use super::text::{escaped, time};
-use super::view::{Key, Metadata, to_line};
+use super::text::time;
+use super::view::to_line;
 use clap::{Args, Subcommand};
+use json::{DumpLine, VerifyReport};
 use protocol::limits::{SESSION_TTL_MS_MAX, TTL_MS_MAX};
-use serde::Serialize;
 use server::config::parse_time;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use wal::{
-    Entry, IoFailure, NewLog, Record, Recovered, Repair, RepairError, Repaired, ReplayError,
-    Report, Utc, WalError,
-};
+use wal::{IoFailure, NewLog, Repair, RepairError, Repaired, ReplayError, Utc, WalError};
 
-/// No lease can have been granted for longer.
+/// The longest lease that any server can have granted.
 const LEASE_MAX: Duration = Duration::from_millis(if TTL_MS_MAX > SESSION_TTL_MS_MAX {
     TTL_MS_MAX as u64
 } else {
@@ -62,7 +61,7 @@ enum WalCommand {
 /// Read everything as a server would, and report
 #[derive(Args)]
 #[command(after_help = "\
-A write that a crash cut short at the very end is reported and is no damage: nobody had been told that it succeeded.
+A write that a crash cut short at the very end is reported and is no damage: no client had been told that it succeeded.
 
 Exit codes: 0 sound, 1 damaged or from a newer version, 2 not looked at.")]
 struct VerifyArgs {
@@ -73,7 +72,7 @@ struct VerifyArgs {
     json: bool,
 }
 
-/// Print every record: file, offset, and what it says
+/// Print every record: file, offset and contents
 #[derive(Args)]
 #[command(after_help = "\
 Records come in the order in which a server reads them: the newest snapshot, then the log behind it. At damage the dump \
@@ -103,7 +102,7 @@ Exit codes: 0 repaired, or there was nothing to repair; 1 it cannot be repaired;
 struct RepairArgs {
     /// The data directory
     dir: PathBuf,
-    /// Says that you mean it. Without it you are told what would be done
+    /// Accept the loss and repair. Without this the command only says what it would do
     #[arg(long)]
     accept_loss: bool,
     /// No lease and no session had a longer time to live than this
@@ -128,7 +127,7 @@ fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         return Err(not_readable(failure));
     }
     print(&match args.json {
-        true => to_line(&Verified::new(&report)),
+        true => to_line(&VerifyReport::new(&report)),
         false => report.to_string(),
     })?;
     Ok(code_of(report.outcome.is_ok()))
@@ -140,13 +139,13 @@ fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     let dumped = wal::dump(&args.dir, &mut |entry| {
         count += 1;
         match args.json {
-            true => out.write_all(to_line(&Line::new(entry)).as_bytes()),
+            true => out.write_all(to_line(&DumpLine::new(entry)).as_bytes()),
             false => writeln!(out, "{entry}"),
         }
     });
     let flushed = out.flush();
     let damage = match dumped {
-        // A reader that has seen enough, like `head`, is no failure.
+        // A reader that stops early, like `head`, is no failure.
         Err(WalError::Io(failure)) if failure.source.kind() == io::ErrorKind::BrokenPipe => None,
         Err(error) => return Err(not_looked_at(&args.dir, error)),
         Ok(damage) => damage,
@@ -190,7 +189,7 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Err(RepairError::Sound) => {
-            // So is a directory with nothing in it, and that is most often the wrong one.
+            // An empty directory counts as sound too, and is most often the wrong one.
             let report = wal::verify(&args.dir).map_err(|error| not_looked_at(&args.dir, error))?;
             if report.files.is_empty() {
                 return Err(no_log(&args.dir));
@@ -220,7 +219,7 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What a repair does, or did.
+/// What a repair does or did, as text.
 fn outcome(kept: &str, repaired: &Repaired) -> String {
     let Repaired {
         log,
@@ -283,293 +282,5 @@ fn not_looked_at(dir: &Path, error: WalError) -> Failure {
             Failure::usage(format_args!("{failure}. Give the server's --data-dir here"))
         }
         error => Failure::usage(error),
-    }
-}
-
-/// The JSON of `verify`.
-#[derive(Serialize)]
-struct Verified<'a> {
-    dir: String,
-    sound: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    damage: Option<String>,
-    files: Vec<File<'a>>,
-    #[serde(flatten)]
-    found: Option<Found>,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    file: &'a str,
-    role: &'a str,
-    bytes: u64,
-    records: u64,
-}
-
-#[derive(Serialize)]
-struct Found {
-    records: u64,
-    scope: Option<String>,
-    was_clean: bool,
-    torn: Option<String>,
-    ceiling_max: u64,
-    horizon_unix_ms: u64,
-    last_clock_unix_ms: u64,
-    sessions: usize,
-    leases: usize,
-}
-
-impl<'a> Verified<'a> {
-    fn new(report: &'a Report) -> Self {
-        let files = report.files.iter().map(|file| File {
-            file: &file.name,
-            role: file.role,
-            bytes: file.bytes,
-            records: file.records,
-        });
-        Verified {
-            dir: report.dir.display().to_string(),
-            sound: report.outcome.is_ok(),
-            damage: report.outcome.as_ref().err().map(ReplayError::to_string),
-            files: files.collect(),
-            found: report.outcome.as_ref().ok().map(Found::new),
-        }
-    }
-}
-
-impl Found {
-    fn new(recovered: &Recovered) -> Self {
-        Found {
-            records: recovered.records,
-            scope: recovered.scope.map(|scope| scope.to_string()),
-            was_clean: recovered.was_clean,
-            torn: recovered.torn.as_ref().map(|torn| torn.to_string()),
-            ceiling_max: recovered.ceiling_max,
-            horizon_unix_ms: recovered.horizon_unix_ms,
-            last_clock_unix_ms: recovered.last_clock_unix_ms,
-            sessions: recovered.sessions.len(),
-            leases: recovered.leases.count(),
-        }
-    }
-}
-
-/// A line of JSON of `dump`.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Line<'a> {
-    Record {
-        file: &'a str,
-        offset: u64,
-        #[serde(flatten)]
-        record: Said,
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        salvaged: bool,
-    },
-    Torn {
-        torn: String,
-    },
-    Damage {
-        damage: String,
-    },
-}
-
-impl<'a> Line<'a> {
-    fn new(entry: &Entry<'a>) -> Self {
-        match *entry {
-            Entry::Record {
-                file,
-                offset,
-                record,
-                is_salvaged,
-            } => Line::Record {
-                file,
-                offset,
-                record: Said::new(record),
-                salvaged: is_salvaged,
-            },
-            Entry::Torn(torn) => Line::Torn {
-                torn: torn.to_string(),
-            },
-            Entry::Damage(error) => Line::Damage {
-                damage: error.to_string(),
-            },
-        }
-    }
-}
-
-/// What a record says. The names are those of the lines for people.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-enum Said {
-    Started {
-        unix_ms: u64,
-        scope: String,
-    },
-    CleanStop {
-        unix_ms: u64,
-    },
-    Ceiling {
-        shard: u16,
-        fence: u64,
-    },
-    Horizon {
-        unix_ms: u64,
-        lease_ms_max: Option<u32>,
-    },
-    Clock {
-        unix_ms: u64,
-        wall_unix_ms: Option<u64>,
-    },
-    SessionOpened {
-        session_id: u64,
-        ttl_ms: u32,
-        until_unix_ms: u64,
-        name: String,
-    },
-    SessionKept {
-        session_id: u64,
-        until_unix_ms: u64,
-    },
-    SessionEnded {
-        session_id: u64,
-    },
-    Granted {
-        #[serde(flatten)]
-        key: Key,
-        fence: u64,
-        session_id: u64,
-        is_shared: bool,
-        is_session_bound: bool,
-        is_long: bool,
-        count: u32,
-        since_unix_ms: u64,
-        until_unix_ms: u64,
-        #[serde(flatten)]
-        metadata: Metadata,
-    },
-    Renewed {
-        #[serde(flatten)]
-        key: Key,
-        fence: u64,
-        until_unix_ms: u64,
-    },
-    Released {
-        #[serde(flatten)]
-        key: Key,
-        fence: u64,
-        count_left: u32,
-    },
-    Downgraded {
-        #[serde(flatten)]
-        key: Key,
-        fence: u64,
-    },
-    Snapshot {
-        unix_ms: u64,
-        scope: String,
-    },
-    SnapshotShows {
-        log_position: u64,
-    },
-    SnapshotEnd {
-        records: u64,
-        log_end: u64,
-    },
-    Continued {
-        sequence: u64,
-    },
-    Synced,
-}
-
-impl Said {
-    fn new(record: &Record<'_>) -> Self {
-        match *record {
-            Record::Started { unix_ms, scope } => Said::Started {
-                unix_ms,
-                scope: scope.to_string(),
-            },
-            Record::CleanStop { unix_ms } => Said::CleanStop { unix_ms },
-            Record::Ceiling { shard, fence } => Said::Ceiling { shard, fence },
-            Record::Horizon {
-                unix_ms,
-                lease_ms_max,
-            } => Said::Horizon {
-                unix_ms,
-                lease_ms_max,
-            },
-            Record::Clock {
-                unix_ms,
-                wall_unix_ms,
-            } => Said::Clock {
-                unix_ms,
-                wall_unix_ms,
-            },
-            Record::SessionOpened {
-                session,
-                ttl_ms,
-                deadline_unix_ms,
-                name,
-                ..
-            } => Said::SessionOpened {
-                session_id: session,
-                ttl_ms,
-                until_unix_ms: deadline_unix_ms,
-                name: escaped(name),
-            },
-            Record::SessionKept {
-                session,
-                deadline_unix_ms,
-            } => Said::SessionKept {
-                session_id: session,
-                until_unix_ms: deadline_unix_ms,
-            },
-            Record::SessionEnded { session } => Said::SessionEnded {
-                session_id: session,
-            },
-            Record::Granted(lease) | Record::GrantedLong(lease) => Said::Granted {
-                key: Key::new(lease.key),
-                fence: lease.fence,
-                session_id: lease.session,
-                is_shared: lease.mode.is_shared(),
-                is_session_bound: lease.is_session_bound,
-                is_long: matches!(record, Record::GrantedLong(_)),
-                count: lease.count,
-                since_unix_ms: lease.granted_unix_ms,
-                until_unix_ms: lease.until_unix_ms,
-                metadata: Metadata::new(lease.note),
-            },
-            Record::Renewed {
-                key,
-                fence,
-                until_unix_ms,
-            } => Said::Renewed {
-                key: Key::new(key),
-                fence,
-                until_unix_ms,
-            },
-            Record::Released {
-                key,
-                fence,
-                count_left,
-            } => Said::Released {
-                key: Key::new(key),
-                fence,
-                count_left,
-            },
-            Record::Downgraded { key, fence } => Said::Downgraded {
-                key: Key::new(key),
-                fence,
-            },
-            Record::SnapshotBegin { unix_ms, scope } => Said::Snapshot {
-                unix_ms,
-                scope: scope.to_string(),
-            },
-            Record::SnapshotShows { log_position } => Said::SnapshotShows { log_position },
-            Record::SnapshotEnd {
-                records, log_end, ..
-            } => Said::SnapshotEnd { records, log_end },
-            Record::Continued { sequence } => Said::Continued { sequence },
-            Record::Synced => Said::Synced,
-        }
     }
 }
