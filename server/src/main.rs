@@ -4,7 +4,7 @@ extern crate fencepost_server as server;
 
 mod cli;
 
-use cli::Wish;
+use cli::Request;
 use cli::failure::{Code, Failure, complain, print};
 use cli::flags::ServeArgs;
 use server::StartError;
@@ -16,8 +16,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let done = match cli::run() {
-        Wish::Serve(args) => serve(*args).map(|()| ExitCode::SUCCESS),
-        Wish::Done(done) => done,
+        Request::Serve(args) => serve(*args).map(|()| ExitCode::SUCCESS),
+        Request::Done(done) => done,
     };
     done.unwrap_or_else(|failure| failure.report())
 }

@@ -1,9 +1,10 @@
 //! The command that runs under a lock, and the signals that reach it.
 //!
-//! It gets a process group of its own, so that stopping it stops what it has started as well: a shell that dies while
-//! its script's last command works on would leave that command without a lock. At a terminal it stays in our group
-//! instead, since the terminal would stop a group in the background as soon as it reads; then only the command itself
-//! is stopped, and Ctrl-C reaches it without us.
+//! The command gets a process group of its own, so that stopping it also stops what it has started.
+//! Otherwise a shell could die while its script's last command works on without a lock. At a
+//! terminal the command stays in this program's group, because the terminal stops a background
+//! group as soon as it reads. Then only the command itself is stopped, and the terminal sends it
+//! Ctrl-C.
 
 use super::failure::{Code, Failure};
 use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
@@ -21,7 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 enum Reach {
     /// The command and what it has started.
     Group,
-    /// The command, which shares the terminal with us.
+    /// The command alone, which shares the terminal with this program.
     Process,
 }
 
@@ -75,16 +76,17 @@ impl Child {
         })
     }
 
-    /// Passes on a signal that came to us.
+    /// Passes on a signal that this program got.
     pub(super) fn forward(&self, signal: Signal) {
-        // At a terminal these are keys, and the terminal has sent them to everybody in the group.
+        // At a terminal these are keys, and the terminal has sent them to the whole group.
         let is_key = signal == Signal::INT || signal == Signal::QUIT;
         if self.reach == Reach::Group || !is_key {
             self.send(signal);
         }
     }
 
-    /// Stops it: TERM, and KILL when it has not ended `grace` later. Signals that arrive meanwhile are passed on.
+    /// Stops it: TERM, and KILL if it has not ended `grace` later. Signals that arrive meanwhile
+    /// are passed on.
     pub(super) async fn stop(
         &mut self,
         grace: Duration,
@@ -103,8 +105,8 @@ impl Child {
                 signal = signals.next() => self.forward(signal),
             }
         };
-        // What it left behind had its TERM and is on its own now. While anything is left in the group, its number is not
-        // given to another.
+        // What it left behind has had its TERM. The kernel does not give the group's number to
+        // another group while a process is left in it.
         if self.reach == Reach::Group {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
@@ -116,7 +118,7 @@ impl Child {
         if self.child.id().is_none() {
             return;
         }
-        // It may have ended without our having noticed yet; there is nobody to tell then.
+        // It may have ended a moment ago. Then the signal is not needed.
         let _ = match self.reach {
             Reach::Group => kill_process_group(self.pid, signal),
             Reach::Process => kill_process(self.pid, signal),
@@ -124,9 +126,9 @@ impl Child {
     }
 }
 
-/// Whether we are what the user at the terminal is talking to.
+/// Whether this program is in the foreground of a terminal.
 fn is_at_terminal() -> bool {
-    // An error means that standard input is no terminal, or not ours.
+    // An error means that standard input is no terminal, or not this program's.
     rustix::termios::tcgetpgrp(std::io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
 }
 
@@ -139,11 +141,12 @@ pub(super) fn exit_code(status: ExitStatus) -> u8 {
     }
 }
 
-/// The signals that would end us, and so leave the command without its lock: they are caught and passed on.
+/// The signals that would end this program and leave the command without its lock. They are caught
+/// and passed on.
 pub(super) struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
 
 impl Signals {
-    /// From here on they no longer end this process.
+    /// From here on they do not end this process.
     pub(super) fn catch() -> Result<Self, Failure> {
         let kinds = [
             (Signal::TERM, SignalKind::terminate()),

@@ -1,4 +1,4 @@
-//! Reaching a server: the flags for it, and what to say when something fails.
+//! Reaching a server: the flags for it, and the sentence for each failure.
 
 use super::failure::{Code, Failure};
 use super::text::time;
@@ -9,7 +9,7 @@ use server::config::parse_time;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the server is and how to be let in.
+/// Where the server is, and the token to show it.
 #[derive(Args)]
 pub(super) struct ServerArgs {
     /// The server's address, as HOST:PORT
@@ -22,7 +22,8 @@ pub(super) struct ServerArgs {
         help_heading = "Server"
     )]
     pub(super) server: String,
-    /// A file whose first line that is no comment is the token to show. The server's own file will do
+    /// A file with the token to show, on its first line that is no comment. The server's own file
+    /// will do
     #[arg(
         long,
         value_name = "FILE",
@@ -54,7 +55,7 @@ impl ServerArgs {
         })
     }
 
-    /// Connects under a name that says who we are, for a session that lives this long without us.
+    /// Connects under this name. The session outlives the connection by `session_ttl`.
     pub(super) async fn connect(
         &self,
         name: &str,
@@ -121,12 +122,12 @@ impl ServerArgs {
                 Code::Unreachable,
                 format_args!("{server} refused the connection ({code}): {message}"),
             ),
-            // The rest are settings of the client's, and those come from our flags.
+            // The rest are settings of the client, which come from this program's flags.
             error => Failure::usage(error),
         }
     }
 
-    /// What to say about a request that failed.
+    /// The sentence for a request that failed.
     pub(super) fn failure_of(&self, error: Error) -> Failure {
         let server = &self.server;
         let code = match &error {
@@ -161,7 +162,7 @@ impl ServerArgs {
     }
 }
 
-/// Runs one command's worth of async work.
+/// Runs the async work of one command.
 pub(super) fn run_async<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -175,7 +176,7 @@ pub(super) fn run_async<T>(work: impl Future<Output = Result<T, Failure>>) -> Re
     }
 }
 
-/// The first token in a file that is written like the server's.
+/// The first token in a file of the server's format.
 fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = std::fs::read(path).map_err(|error| {
         Failure::usage(format_args!(

@@ -1,9 +1,9 @@
-//! How a command ends that did not end well: a sentence on standard error, and an exit code a script can tell apart.
+//! How a command fails: a sentence on standard error, and an exit code for scripts.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// The exit codes of the program's own. Where there is one in `sysexits.h`, it is that one.
+/// The program's own exit codes. Where `sysexits.h` has one, it is that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     /// The server did its part, and the answer is no.
@@ -18,7 +18,7 @@ pub(crate) enum Code {
     Disk = server::EXIT_DISK as isize,
     /// The lock could not be had in time.
     NotAcquired = 75,
-    /// The lock was lost while the command ran, and the command claims that all is well.
+    /// The lock was lost while the command ran, but the command ended with 0.
     Lost = 76,
     /// The server does not accept the token.
     Refused = 77,
@@ -70,13 +70,13 @@ impl Failure {
     }
 }
 
-/// Writes one line to standard error. Where nobody listens there, nobody is told.
+/// Writes one line to standard error. A closed standard error is ignored.
 pub(crate) fn complain(message: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "fencepost: {message}");
 }
 
-/// Writes to standard output. A reader that has seen enough, like `head`, is no failure.
+/// Writes to standard output. A reader that stops early, like `head`, is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();

@@ -1,4 +1,5 @@
-//! The flags of the server: one for each line of the table of settings, and those that are about the settings.
+//! The flags of the server: one for each setting in the table, and those about the settings
+//! themselves.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use server::config::{Config, SETTINGS, Setting, Sources};
@@ -32,8 +33,8 @@ impl ServeArgs {
     }
 }
 
-/// The settings that were given as flags. They stay text here: their own table reads and checks them, with the same
-/// words for a flag, a variable and a line of the file.
+/// The settings that were given as flags. They stay text here: the table of settings reads and
+/// checks them, with the same words for a flag, a variable and a line of the file.
 struct SettingFlags(Vec<(&'static Setting, String)>);
 
 impl Args for SettingFlags {

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// A session shorter than this would not outlive a moment's trouble with the network.
+/// A shorter session would not outlive a brief failure of the network.
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
 
 /// Run a command while holding a lock
@@ -26,23 +26,24 @@ const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
 pub(super) struct LockArgs {
     /// The key to lock
     key: OsString,
-    /// How long the lock outlives this program if it is killed or cut off; it is renewed well before
+    /// How long the lock outlives this program if it is killed or cut off. Until then it is renewed
+    /// in time
     #[arg(long, value_name = "TIME", value_parser = parse_ttl, default_value = "30s")]
     ttl: Duration,
     /// How long to wait for the lock; 0 does not wait
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10s")]
     wait: Duration,
-    /// Share the lock with others who ask for it shared
+    /// Share the lock with other holders that ask for it shared
     #[arg(long)]
     shared: bool,
-    /// A note for those who wait and look
+    /// A note that is shown to waiters and by `fencepost query`
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     /// How long the command has between TERM and KILL when the lock is lost
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
     kill_after: Duration,
-    /// Run no command: take a lock that outlives this program, print its key and fence, and exit. It ends after --ttl, or
-    /// when `fencepost release KEY --fence N` says so, from anywhere
+    /// Run no command: take a lock that outlives this program, print its key and fence, and exit.
+    /// It ends after --ttl, or when `fencepost release KEY --fence N` is run, on any machine
     #[arg(long, conflicts_with_all = ["command", "kill_after"])]
     detach: bool,
     /// The command and its arguments, after --
@@ -54,9 +55,9 @@ pub(super) struct LockArgs {
 
 // Paragraphs are single lines: clap breaks them to the width of the terminal.
 const NOTES: &str = "\
-The command finds the key in FENCEPOST_KEY and the fence of its lock in FENCEPOST_FENCE. Pass the fence on to \
-whatever the lock protects, and let that refuse fences smaller than one it has seen: then a command that was stopped \
-too late, or not at all, can do no harm.
+The command finds the key in FENCEPOST_KEY and the fence of its lock in FENCEPOST_FENCE. Pass the fence on to the \
+resource that the lock protects, and let it refuse fences smaller than one it has seen. Then a command that was stopped \
+too late, or not at all, does no harm.
 
 When the lock is lost, because an operator released it or the server cannot be reached for too long, the command and \
 what it has started get TERM, and KILL after --kill-after. At a terminal only the command itself does. TERM, INT, HUP, \
@@ -66,11 +67,11 @@ Examples:
   One nightly job at a time, over all machines; the others give up at once:
     fencepost lock jobs/nightly --wait 0 -- ./nightly.sh
 
-  Keep others out for an hour, over the end of this program; then let them in again:
+  Keep others out for an hour, after the end of this program too; then let them in again:
     fencepost lock maintenance --detach --ttl 1h
     fencepost release maintenance --fence 1836311903
 
-  Hand the fence to what is protected:
+  Hand the fence to the protected resource:
     fencepost lock reports/2026 -- sh -c 'upload --if-fence-above \"$FENCEPOST_FENCE\" report.pdf'
 
 Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
@@ -101,7 +102,7 @@ impl LockArgs {
         view::Key::new(self.key.as_bytes())
     }
 
-    /// Who we are to those who wait: the command, the process and the machine.
+    /// The client's name for the server and its waiters: the command, the process and the machine.
     fn name(&self) -> String {
         let command = self
             .command
@@ -121,8 +122,8 @@ impl LockArgs {
 pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
     run_async(async {
         let mut signals = Signals::catch()?;
-        // Nothing has started yet: whoever sends a signal now wants us to go away. The server hears of it, since a dropped
-        // acquire is cancelled there and a client that is closed says goodbye.
+        // No command runs yet, so a signal ends this program. The server learns of it: a dropped
+        // acquire is cancelled there, and a closed client ends its session.
         let (client, guard) = tokio::select! {
             biased;
             signal = signals.next() => return Ok(ExitCode::from(code_of(signal))),
@@ -135,13 +136,13 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
             true => report_detached(&args, &guard),
             false => run_under(&args, guard, &mut signals).await,
         };
-        // The lock is back already, or lost. Without a goodbye the session ends by itself.
+        // The lock is released or lost already. If closing fails, the session ends by itself.
         let _ = client.close().await;
         code
     })
 }
 
-/// `None`: somebody else has it, and has been named.
+/// `None`: another holder has it, and has been reported.
 async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
     // The session must not end before the lock does.
     let session_ttl = args.ttl.max(SESSION_TTL_MIN);
@@ -191,11 +192,12 @@ async fn run_under(
     tokio::pin!(lost);
     loop {
         tokio::select! {
-            // A command that has ended is not stopped, and one whose lock is lost is not signalled first.
+            // First the command's end: an ended command is not stopped. Then the loss of the lock,
+            // before any signal.
             biased;
             status = child.wait() => {
                 let code = exit_code(status?);
-                // If it was lost in this very moment, the command had ended before it knew.
+                // If the lock was lost just now, the command had ended before.
                 let _ = guard.release().await;
                 return Ok(ExitCode::from(code));
             }
@@ -212,7 +214,7 @@ async fn run_under(
     }
 }
 
-/// The lock stays when the guard goes; this is all that is needed to release it.
+/// Prints key and fence, which are all that a release needs. The lock outlives the guard.
 fn report_detached(args: &LockArgs, guard: &Guard) -> Result<ExitCode, Failure> {
     let fence = guard.fence().get();
     let text = match args.server.json {
@@ -281,12 +283,12 @@ fn report_loss(args: &LockArgs, fence: Fence, loss: Loss) {
     }
 }
 
-/// The client says it in the words of its own interface; these are for whoever reads the log of a job.
+/// The reason in words for the log of a job.
 fn reason_of(loss: Loss) -> &'static str {
     match loss {
         Loss::Forced => "an operator released it",
         Loss::Superseded => "after a restart of the server a newer holder claimed it",
-        // The session's time follows --ttl, too: see `acquire`.
+        // The session's TTL follows --ttl, too: see `acquire`.
         Loss::Expired => {
             "its time ran out before a renewal arrived; a longer --ttl survives longer silence"
         }
@@ -300,13 +302,13 @@ fn reason_of(loss: Loss) -> &'static str {
     }
 }
 
-/// Standard output is the command's, so this goes to standard error.
+/// Writes to standard error, since standard output is the command's.
 fn complain_json(object: &impl Serialize) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(view::to_line(object).as_bytes());
 }
 
-/// What `--json` says of a detached lock.
+/// What `--json` prints of a detached lock.
 #[derive(Serialize)]
 struct Detached {
     #[serde(flatten)]
@@ -315,7 +317,7 @@ struct Detached {
     ttl_ms: u64,
 }
 
-/// What `--json` says when somebody else has the lock.
+/// What `--json` prints if the lock was not acquired.
 #[derive(Serialize)]
 struct NotAcquired {
     #[serde(flatten)]
@@ -323,12 +325,12 @@ struct NotAcquired {
     acquired: bool,
     holder: Option<view::Holder>,
     queue_length: u32,
-    /// The server was restarted and does not know all holders for this much longer.
+    /// The server recovers: it does not know all holders for this much longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovering_ms: Option<u64>,
 }
 
-/// What `--json` says when the command has to be stopped.
+/// What `--json` prints if the lock is lost and the command has to be stopped.
 #[derive(Serialize)]
 struct Lost {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The commands that look at a server, and the one that takes a lock away.
+//! The commands that look at a server, and `release`.
 
 use super::connect::ServerArgs;
 use super::failure::{Code, Failure, complain, print};
@@ -46,13 +46,13 @@ pub(super) struct StatsArgs {
     server: ServerArgs,
 }
 
-/// Release a detached lock, or with --force take any lock away from its holder, who is told
+/// Release a detached lock, or with --force take any lock away from its holder. The holder is told
 #[derive(Args)]
 #[command(after_help = "\
 `fencepost lock --detach` prints the fence of the lock it takes.
 
-With --force: the holder may be at work, and fences protect what checks them, and nothing else. `fencepost query KEY` \
-shows the fence; naming it makes sure that you do not hit whoever holds the lock by now.")]
+With --force: the holder may still be at work. Fences protect only a resource that checks them. `fencepost query KEY` \
+shows the fence. Naming it makes sure that you do not take the lock from a later holder.")]
 pub(super) struct ReleaseArgs {
     /// The key
     key: OsString,
@@ -91,10 +91,10 @@ pub(super) fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
         Ok((locks, pages.recovering()))
     })?;
     let mut locks: Vec<Lock> = locks.into_iter().map(Lock::from).collect();
-    // The server goes through its table in an order of its own.
+    // The server lists its table in an order of its own.
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     if let Some(left) = recovering {
-        // On standard error: what scripts read stays a list of locks, in both forms.
+        // On standard error, so that standard output stays a list of locks in both forms.
         complain(&format!(
             "the server is {}. What is not listed may be held",
             view::recovering(left)
@@ -196,7 +196,7 @@ pub(super) fn release(args: &ReleaseArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Why there was nothing to release.
+/// Why nothing was released.
 fn not_released(loss: Loss) -> &'static str {
     match loss {
         Loss::Expired => "expired",

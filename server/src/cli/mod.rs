@@ -1,8 +1,14 @@
 //! The command line: what it takes, what its help says, and which file does it.
 //!
-//! `flags.rs`: the server's settings. `look.rs`: the commands that look at a server. `lock.rs` and `child.rs`: running a
-//! command under a lock. `connect.rs`: reaching a server, and what to say when that fails. `wal.rs`: data directories.
-//! `view.rs` and `text.rs`: output. `failure.rs`: exit codes.
+//! | file         | what                                                               |
+//! |--------------|--------------------------------------------------------------------|
+//! | `flags.rs`   | the server's settings                                              |
+//! | `look.rs`    | commands that look at a server, and `release`                      |
+//! | `lock.rs`    | running a command under a lock; `child.rs`: that command           |
+//! | `connect.rs` | reaching a server, and the sentences for when that fails           |
+//! | `wal.rs`     | commands on data directories; `wal/json.rs`: what `--json` prints  |
+//! | `view.rs`    | locks and sessions as output; `text.rs`: times, keys and tables    |
+//! | `failure.rs` | exit codes                                                         |
 
 mod child;
 mod connect;
@@ -36,7 +42,7 @@ Examples:
     fencepost list
     fencepost query jobs/nightly
 
-  Take a lock away from whoever holds it:
+  Take a lock away from its holder:
     fencepost release jobs/nightly --fence 1836311903 --force
 
   See whether a server would start with the log in a data directory:
@@ -74,7 +80,8 @@ Exit codes:
     override_usage = "fencepost [SETTINGS]\n       fencepost <COMMAND>",
 )]
 pub(crate) struct Cli {
-    /// Without a command the server is run, so its flags stand here too; their help is with `serve`.
+    /// Without a command the server is run, so its flags stand here too; their help is with
+    /// `serve`.
     #[command(flatten)]
     serve: ServeArgs,
     #[command(subcommand)]
@@ -112,31 +119,31 @@ Examples:
     (umask 077; openssl rand -hex 32 > tokens)
     fencepost serve --listen 0.0.0.0:7400 --auth-token-file tokens
 
-SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once, with 130. SIGHUP ends nothing: \
-the tokens are read again and the audit log is opened again, and the log says what changed; tokens that cannot be read \
-stay as they were. Connections that are open go on, also those whose token is gone.
+SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once, with 130. On SIGHUP the server \
+reads the tokens again and opens the audit log again, and its log says what changed. If it cannot read the tokens, the old \
+ones stay. Open connections stay open, even if their token is gone.
 
 Exit codes: 0 stopped in order; 1 not started, for a port, the audit log, a limit or a thread; 2 a setting, the tokens or \
 the log cannot be used; 74 the disk failed or is full; 130 ended at once by a second signal. A start that fails changes \
 nothing; --check-config does all that a start does up to its first write.";
 
 /// What the command line asks for.
-pub(crate) enum Wish {
+pub(crate) enum Request {
     /// Run the server, or look at its settings.
     Serve(Box<ServeArgs>),
-    /// It has been done, with this result.
+    /// Another command, which has run with this result.
     Done(Result<ExitCode, Failure>),
 }
 
-/// Reads the command line and does what it says, except for running the server.
-pub(crate) fn run() -> Wish {
+/// Reads the command line and runs its command, except for the server.
+pub(crate) fn run() -> Request {
     let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => return Wish::Done(refuse(&error)),
+        Err(error) => return Request::Done(refuse(&error)),
     };
     let done = match cli.command {
-        None => return Wish::Serve(Box::new(cli.serve)),
-        Some(Command::Serve(args)) => return Wish::Serve(args),
+        None => return Request::Serve(Box::new(cli.serve)),
+        Some(Command::Serve(args)) => return Request::Serve(args),
         Some(Command::Lock(args)) => lock::run(args),
         Some(Command::Query(args)) => look::query(&args),
         Some(Command::List(args)) => look::list(&args),
@@ -146,11 +153,11 @@ pub(crate) fn run() -> Wish {
         Some(Command::Ping(args)) => look::ping(&args),
         Some(Command::Wal(args)) => wal::run(&args),
     };
-    Wish::Done(done)
+    Request::Done(done)
 }
 
 fn parse() -> Result<Cli, clap::Error> {
-    // Thirty settings above the list of commands would hide it.
+    // Thirty settings above the list of commands would bury it.
     let command = Cli::command().mut_args(|arg| match arg.get_id().as_str() {
         "help" | "version" => arg,
         _ => arg.hide(true),
@@ -158,7 +165,7 @@ fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command.try_get_matches()?)
 }
 
-/// Help and version go to standard output as they are. A mistake is one line, whatever clap would make of it.
+/// Help and version go to standard output as they are. A mistake becomes one line.
 fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     let text = error.render().to_string();
     match error.kind() {
@@ -178,11 +185,11 @@ fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What to do about a mistake in the use of this command.
+/// Where the user finds the right use of this command.
 fn advice(command: Option<&str>, kind: ErrorKind) -> String {
     let known = command.filter(|name| Cli::command().find_subcommand(name).is_some());
     match (known, kind) {
-        // The mistake that everybody makes once.
+        // The usual mistake: a command without `--` in front.
         (Some("lock"), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument) => {
             "write it like `fencepost lock KEY --wait 10s -- COMMAND ARGUMENTS`".to_owned()
         }
@@ -191,7 +198,7 @@ fn advice(command: Option<&str>, kind: ErrorKind) -> String {
     }
 }
 
-/// The gist of clap's message: what is wrong and its tip, without usage and pointer to the help.
+/// clap's message and tip, without the usage and the pointer to the help.
 fn one_line(text: &str) -> String {
     let gist = text.lines().map(str::trim).take_while(|line| {
         !line.starts_with("Usage:") && !line.starts_with("For more information")
@@ -210,7 +217,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Codes that the server ends with by itself, and what a shell makes of a second interrupt.
+    /// Codes that only the server ends with: in order, disk failure, second signal.
     const OF_THE_SERVER: [i32; 3] = [0, server::EXIT_DISK, 130];
 
     #[test]

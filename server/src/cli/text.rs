@@ -16,15 +16,16 @@ pub(super) fn time(time: Duration) -> String {
     }
 }
 
-/// Bytes that are most often text, on one line and without ambiguity: a backslash and whatever is no printable text
-/// become escapes, so no key can move the cursor of whoever lists it.
+/// Bytes that are most often text, on one line and without ambiguity. A backslash and everything
+/// that is not printable become escapes, so no key can move the reader's cursor.
 pub(super) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
                 '\\' => text.push_str("\\\\"),
-                // Debug escapes control characters and what turns the direction of writing, but quotes as well.
+                // `escape_debug` escapes control characters and changes of writing direction. It
+                // would escape quotes too.
                 '"' | '\'' => text.push(c),
                 c => text.extend(c.escape_debug()),
             }
@@ -48,7 +49,7 @@ pub(super) fn pairs(pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> String {
     text
 }
 
-/// How a column of a table stands.
+/// How a column of a table is aligned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -102,7 +103,8 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// What `format!` pads by. Wide and combining characters come out a little crooked; keys seldom have any.
+/// The width that `format!` pads by. Wide and combining characters shift the columns a little; keys
+/// seldom have any.
 fn chars(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,5 +1,5 @@
-//! Locks and sessions as the command line shows them: the fields of these types are the JSON of `--json`, the methods
-//! what people see.
+//! Locks and sessions as the command line shows them. The fields of these types are the JSON of
+//! `--json`; the methods write the text.
 
 use super::text::{Align, Table, escaped, pairs, plural, time};
 use fencepost::REMAINING_MAX;
@@ -17,22 +17,22 @@ pub(super) struct Holder {
     pub(super) held_ms: u64,
     /// `null`: it has no end.
     pub(super) remaining_ms: Option<u64>,
-    /// What ends then is its session.
+    /// Its end is the end of its session.
     pub(super) ends_with_session: bool,
     #[serde(flatten)]
     pub(super) metadata: Metadata,
 }
 
-/// A key, and who holds and wants it.
+/// A key with its holders and its queue.
 #[derive(Debug, Serialize)]
 pub(super) struct Lock {
     #[serde(flatten)]
     pub(super) key: Key,
-    /// More than `holders` has when there are too many to name.
+    /// More than `holders` has if there are too many to name.
     pub(super) holder_count: u32,
     pub(super) queue_length: u32,
     pub(super) holders: Vec<Holder>,
-    /// The server was restarted and does not know all holders for this much longer.
+    /// The server recovers: it does not know all holders for this much longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recovering_ms: Option<u64>,
 }
@@ -52,7 +52,8 @@ pub(super) struct Session {
     pub(super) waiter_count: u32,
 }
 
-/// The bytes of a key. JSON has only text: what is none is escaped there, and its bytes stand beside it in hex.
+/// The bytes of a key. JSON has only text: bytes that are not UTF-8 are escaped there, and stand
+/// beside it in hex.
 #[derive(Debug, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     key: String,
@@ -60,7 +61,7 @@ pub(super) struct Key {
     key_hex: Option<String>,
 }
 
-/// The bytes of a holder's note, likewise.
+/// The bytes of a holder's metadata, in the same form.
 #[derive(Debug, Serialize)]
 pub(super) struct Metadata {
     metadata: String,
@@ -125,11 +126,11 @@ fn ms(time_ms: u64) -> String {
     time(Duration::from_millis(time_ms))
 }
 
-/// What is left of a life.
+/// The time that is left, as text.
 fn left(remaining_ms: Option<u64>) -> String {
     match remaining_ms {
         None => "no end".to_owned(),
-        // Longer times do not fit the answer.
+        // The answer has no room for longer times.
         Some(remaining_ms) if remaining_ms >= whole_ms(REMAINING_MAX) => {
             format!("over {}", ms(remaining_ms))
         }
@@ -137,7 +138,7 @@ fn left(remaining_ms: Option<u64>) -> String {
     }
 }
 
-/// What people are told of a server that was restarted and does not know all holders yet.
+/// The sentence for a server that recovers and does not know all holders yet.
 pub(super) fn recovering(left: Duration) -> String {
     format!(
         "recovering from a restart for {} more: until then it does not know all holders and grants nothing new",
@@ -145,7 +146,7 @@ pub(super) fn recovering(left: Duration) -> String {
     )
 }
 
-/// Something to look at where a client gave no name.
+/// The client's name, or a dash if it gave none.
 fn name_or_dash(name: &str) -> String {
     match name {
         "" => "-".to_owned(),
@@ -170,7 +171,7 @@ impl From<fencepost::Holder> for Holder {
 }
 
 impl Holder {
-    /// In one sentence, for those who did not get the lock.
+    /// The holder in one sentence, for a caller that did not get the lock.
     pub(super) fn describe(&self) -> String {
         let mut text = format!(
             "held by {} (session {}) under fence {} for {}, {}",
@@ -236,7 +237,7 @@ impl Lock {
         }
     }
 
-    /// All there is to say about one key.
+    /// The text of `query`.
     pub(super) fn to_text(&self) -> String {
         let state = match (self.holder_count, self.holders.first()) {
             (0, _) if self.recovering_ms.is_some() => "not known, it may be held".to_owned(),
@@ -291,7 +292,7 @@ impl Lock {
         text
     }
 
-    /// Many keys, a line each.
+    /// The text of `list`: a line for each key.
     pub(super) fn table(locks: &[Self]) -> String {
         let mut table = Table::new(&[
             ("KEY", Align::Left),
@@ -340,7 +341,7 @@ impl From<fencepost::SessionInfo> for Session {
 }
 
 impl Session {
-    /// Many sessions, a line each.
+    /// The text of `sessions`: a line for each session.
     pub(super) fn table(sessions: &[Self]) -> String {
         let mut table = Table::new(&[
             ("SESSION", Align::Right),

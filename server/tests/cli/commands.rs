@@ -1,10 +1,10 @@
-//! The commands that look at a server, and the one that takes a lock away.
+//! The commands that look at a server, and `release`.
 
 use crate::program::{Held, Server, UNTIL_RELEASED, ask, end, fencepost, run};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a command prints for people.
+/// What a command prints without `--json`.
 #[track_caller]
 fn shown(server: &Server, arguments: &[&str]) -> String {
     run(arguments.iter().chain(&["--server", &server.address])).printed()

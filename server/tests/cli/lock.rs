@@ -201,9 +201,9 @@ fn the_command_is_stopped_when_its_lock_is_lost() {
     for (script, code) in [
         // Ends by TERM.
         ("echo $FENCEPOST_FENCE; cat", 143),
-        // Does not care for TERM.
+        // Ignores TERM.
         ("trap '' TERM; echo $FENCEPOST_FENCE; cat", 137),
-        // Says that all is well, which it is not.
+        // Ends with 0, though its lock was lost.
         (
             "trap 'exit 0' TERM; echo $FENCEPOST_FENCE; sleep 60 & wait",
             76,
@@ -212,7 +212,7 @@ fn the_command_is_stopped_when_its_lock_is_lost() {
             "trap 'exit 9' TERM; echo $FENCEPOST_FENCE; sleep 60 & wait",
             9,
         ),
-        // Leaves something behind that does not care for TERM.
+        // Leaves a process behind that ignores TERM.
         (
             "exec 3<&0; (trap '' TERM; echo $FENCEPOST_FENCE; cat <&3) & wait",
             143,
@@ -252,7 +252,7 @@ fn signals_reach_the_command() {
         (Signal::INT, "INT"),
         (Signal::USR1, "USR1"),
     ] {
-        // What works in the background may miss the signal, if it is started just then: it ends with our pipe.
+        // A background process that starts just then may miss the signal. It ends with the pipe.
         let script = format!(
             "trap 'exit 5' {name}; exec 3<&0; echo $FENCEPOST_FENCE; cat <&3 >/dev/null & wait"
         );

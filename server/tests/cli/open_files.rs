@@ -1,5 +1,5 @@
-//! How many files the system lets the server open: raised as far as it may, and said where that is
-//! too few.
+//! How many files the system lets the server open. The server raises the limit as far as it may,
+//! and says so where that is too few.
 
 use crate::program::PATIENCE;
 use std::io::{BufRead, BufReader};
@@ -55,13 +55,13 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Fails when it has ended already, and then there is nothing to do.
+        // Fails if it has ended already, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The limits of a process as the kernel sees them: what holds now, and how far it may be raised.
+/// The limits of a process in the kernel: the current one, and how far it may be raised.
 #[cfg(target_os = "linux")]
 fn limits_of(child: &Child) -> [String; 2] {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a busy machine. Whoever waits that long has failed.
+/// Longer than anything here takes on a busy machine. A wait of this length is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program with these arguments, and with nothing about Fencepost in its environment.
@@ -47,7 +47,8 @@ pub(crate) fn run<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> En
     end(&mut fencepost(arguments))
 }
 
-/// Runs a command to its end. One that does not come to it, like a server that should have refused to start, is stopped.
+/// Runs a command to its end. One that does not end, like a server that should have refused to
+/// start, is stopped.
 #[track_caller]
 pub(crate) fn end(command: &mut Command) -> Ended {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -65,14 +66,14 @@ pub(crate) fn end(command: &mut Command) -> Ended {
 }
 
 impl Ended {
-    /// What it printed, if it ended well.
+    /// What it printed, if it ended with 0.
     #[track_caller]
     pub(crate) fn printed(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// What it complained of in its one line, if it ended with this code and did nothing else.
+    /// Its one line on standard error, if it ended with this code and printed nothing else.
     #[track_caller]
     pub(crate) fn complained(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -113,7 +114,7 @@ impl Server {
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (send_address, address) = mpsc::channel();
-        // Reads to the end, so that the server never waits for somebody to take its log lines.
+        // Reads to the end, so that the server never waits for a reader of its log lines.
         std::thread::spawn(move || {
             for line in log.lines() {
                 let Ok(line) = line else { return };
@@ -134,7 +135,7 @@ impl Server {
         }
     }
 
-    /// Sends a signal by name and waits for the end it brings.
+    /// Sends a signal by name and waits until the server has ended.
     pub(crate) fn end_by(mut self, signal: Signal) -> std::process::ExitStatus {
         send(&self.child, signal);
         self.child.wait().unwrap()
@@ -143,7 +144,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails when it has ended already, and then there is nothing to do.
+        // Fails if it has ended already, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -161,11 +162,11 @@ pub(crate) struct Held {
     stdout: Option<BufReader<ChildStdout>>,
 }
 
-/// Tells its fence and works until its standard input ends.
+/// Prints its fence and works until its standard input ends.
 pub(crate) const UNTIL_RELEASED: &str = "echo $FENCEPOST_FENCE; exec cat";
 
 impl Held {
-    /// Takes a lock and runs `script`, which must print its fence once it is ready for whatever the test has in mind.
+    /// Takes a lock and runs `script`, which must print its fence when it is ready for the test.
     pub(crate) fn new(server: &Server, arguments: &[&str], script: &str) -> Self {
         let mut child = fencepost(["lock", "--server", &server.address, "--wait=30s"])
             .args(arguments)
@@ -204,7 +205,7 @@ impl Held {
     pub(crate) fn end(mut self) -> Option<i32> {
         let mut stdout = self.stdout.take().expect("there is one end only");
         let (send_end, end) = mpsc::channel();
-        // Whatever still runs has standard output open.
+        // A process that still runs has standard output open.
         std::thread::spawn(move || send_end.send(stdout.read_to_string(&mut String::new())));
         let end = end.recv_timeout(PATIENCE);
         end.expect("everything ends").unwrap();
@@ -214,7 +215,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Fails when it has ended already. Its script ends by the end of its standard input.
+        // Fails if it has ended already. Its script ends when its standard input does.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -230,7 +231,7 @@ pub(crate) fn await_condition(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Runs one of the small commands against `server`, with `--json`, and gives what it printed.
+/// Runs a command against `server`, with `--json`, and returns what it printed.
 #[track_caller]
 pub(crate) fn ask(server: &Server, arguments: &[&str]) -> serde_json::Value {
     let always = ["--json", "--server", &server.address];

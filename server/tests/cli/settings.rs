@@ -1,4 +1,4 @@
-//! Flags, environment and file, as an operator meets them.
+//! Settings from flags, the environment and a file.
 
 use crate::program::{Server, end, fencepost, run};
 use rustix::process::Signal;
@@ -115,7 +115,7 @@ fn good_settings_are_ok_and_nothing_is_started() {
     assert_eq!(directory.path().read_dir().unwrap().count(), 0);
 }
 
-/// A check that looked at nothing but the settings said "ok", and the start that followed failed.
+/// The check once looked at the settings only and said "ok", and the start that followed failed.
 #[test]
 fn a_check_finds_what_a_start_would() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

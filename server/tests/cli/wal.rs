@@ -68,7 +68,7 @@ fn granted(key: &[u8], fence: u64) -> Record<'_> {
     })
 }
 
-/// What is in the directory, byte for byte.
+/// The files of the directory, byte for byte.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let files = entries.map(|entry| {
@@ -85,20 +85,20 @@ fn change(dir: &Path, change: impl FnOnce(&mut [u8])) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Where the record of this kind stands that comes first.
+/// The offset of the first record of this kind.
 fn offset_of(dir: &Path, kind: &str) -> usize {
     let records = dump_json(dir, 0);
     let record = records.iter().find(|record| record["kind"] == kind);
     record.unwrap()["offset"].as_u64().unwrap() as usize
 }
 
-/// A write that was cut short, at the very end.
+/// Cuts the last write short.
 fn tear(dir: &Path) {
     let end = offset_of(dir, "clean-stop") + CLEAN_STOP_BYTES as usize;
     change(dir, |bytes| bytes[end..end + 10].fill(0xab));
 }
 
-/// A byte of the first grant.
+/// Changes a byte of the first grant.
 fn damage(dir: &Path) {
     let offset = offset_of(dir, "granted");
     change(dir, |bytes| bytes[offset + 30] ^= 0x40);
@@ -156,7 +156,7 @@ fn a_dump_has_a_line_for_every_record() {
     let grant = "granted key=\"orders/42\" fence=41 session=0x1f exclusive count=1 \
                  since=2023-11-14T22:13:20.000Z until=2023-11-14T22:13:40.000Z note=\"nightly run\"";
     assert!(lines[3].ends_with(grant), "{text}");
-    // What is said begins in the same column on every line.
+    // The values begin in the same column on every line.
     let column = lines[3].find("granted").unwrap();
     assert!(
         lines.iter().all(|line| line.as_bytes()[column - 1] == b' '),
@@ -349,7 +349,7 @@ fn a_directory_that_is_not_there_is_not_made() {
         assert!(complaint.starts_with("cannot open "), "{complaint}");
         assert!(complaint.contains("--data-dir"), "{complaint}");
         assert!(!missing.exists());
-        // One without a log is most often the wrong one.
+        // A directory without a log is most often the wrong one.
         let complaint = command(name, temp.path(), &[]).complained(2);
         assert!(complaint.starts_with("there is no log in "), "{complaint}");
     }
