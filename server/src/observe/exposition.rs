@@ -2,15 +2,15 @@
 //! OpenMetrics for a client that asks for it (`format.rs`).
 //!
 //! The numbers are our own (`metrics.rs`: one set per core, added up here), because counting must cost an acquire next to
-//! nothing. A page is a snapshot of them, written down by `sheet.rs`.
+//! nothing. A page is a snapshot of them, written down by `page.rs`.
 //!
 //! Every name begins with `fencepost_` and ends with its unit. No label takes its values from clients: a bound, a reason
 //! and a shard's number are few and known. Who holds what is for `/locks` to say.
 
 mod format;
 mod log;
+mod page;
 mod process;
-mod sheet;
 
 pub(crate) use format::Format;
 
@@ -18,18 +18,18 @@ use crate::core::shared::Shared;
 use crate::observe::metrics::{DurationTotals, Totals};
 use crate::observe::stats;
 use log::LogNumbers;
-use sheet::{Sheet, Spread, Unit};
+use page::{HistogramData, Page, Unit};
 use std::fmt;
 use std::sync::atomic::Ordering;
 
 /// The page as of now. `oldest_ms` is how long the oldest lock has been held.
 pub(crate) fn page(shared: &Shared, oldest_ms: u64, format: Format) -> String {
-    let mut sheet = Sheet::new(format);
+    let mut page = Page::new(format);
     let snapshot = Snapshot::take(shared, oldest_ms);
     snapshot
-        .show(&mut sheet)
+        .show(&mut page)
         .expect("a string takes whatever is written to it");
-    sheet.finish()
+    page.finish()
 }
 
 /// All numbers at one moment; roughly one, since nobody stops for it.
@@ -37,7 +37,7 @@ struct Snapshot {
     totals: Totals,
     lost: [(&'static str, u64); 4],
     lost_held: DurationTotals,
-    expiry_lag: Spread,
+    expiry_lag: HistogramData,
     pushes_dropped: u64,
     audit_written: u64,
     audit_dropped: u64,
@@ -71,7 +71,7 @@ impl Snapshot {
                 ("superseded", count(&losses.superseded)),
             ],
             lost_held: losses.held.totals(),
-            expiry_lag: Spread::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
+            expiry_lag: HistogramData::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
             pushes_dropped: host.posts.iter().map(|post| count(&post.dropped)).sum(),
             audit_written: shared.audit().map_or(0, |audit| audit.written()),
             audit_dropped: shared.audit().map_or(0, |audit| audit.dropped()),
@@ -101,39 +101,39 @@ impl Snapshot {
         }
     }
 
-    fn acquires(&self, sheet: &mut Sheet) -> fmt::Result {
+    fn acquires(&self, page: &mut Page) -> fmt::Result {
         let totals = &self.totals;
-        sheet.counter(
+        page.counter(
             "acquire_attempts",
             "Acquires that came in",
             totals.acquire_attempts,
         )?;
-        sheet.counter(
+        page.counter(
             "acquire_grants",
             "Acquires that were granted, at once or after a wait",
             totals.acquire_grants,
         )?;
-        sheet.counter(
+        page.counter(
             "acquire_refusals",
             "Acquires that were refused because somebody holds the key",
             totals.acquire_refusals,
         )?;
-        sheet.counter(
+        page.counter(
             "acquire_timeouts",
             "Acquires that waited in vain",
             totals.acquire_timeouts,
         )?;
-        sheet.counter(
+        page.counter(
             "acquire_cancels",
             "Acquires that were cancelled by their client or with its connection",
             totals.acquire_cancels,
         )?;
-        sheet.counter(
+        page.counter(
             "acquire_at_ceiling",
             "Acquires that found no fence to issue",
             totals.at_ceiling,
         )?;
-        sheet.counters(
+        page.counters(
             "busy",
             "Requests, sessions and connections that were turned away because a limit was reached",
             "bound",
@@ -148,16 +148,16 @@ impl Snapshot {
                 ("shared_holders", totals.busy_shared_holders),
             ],
         )?;
-        sheet.histogram(
+        page.histogram(
             "acquire_wait",
             "How long granted acquires had waited, to the millisecond below",
             &[(None, totals.acquire_wait.clone().into())],
         )
     }
 
-    fn holds(&self, sheet: &mut Sheet) -> fmt::Result {
+    fn holds(&self, page: &mut Page) -> fmt::Result {
         let totals = &self.totals;
-        sheet.histogram(
+        page.histogram(
             "lock_held",
             "How long locks had been held when they were released or lost, to the millisecond below",
             &[
@@ -165,53 +165,53 @@ impl Snapshot {
                 (Some(("ended", "lost")), self.lost_held.clone().into()),
             ],
         )?;
-        sheet.counter("renewals", "Renewals that were asked for", totals.renewals)?;
-        sheet.counter(
+        page.counter("renewals", "Renewals that were asked for", totals.renewals)?;
+        page.counter(
             "renewals_failed",
             "Renewals of what was not the caller's, or no longer",
             totals.renewals_failed,
         )?;
-        sheet.counter("releases", "Releases that took effect", totals.releases)?;
-        sheet.counter(
+        page.counter("releases", "Releases that took effect", totals.releases)?;
+        page.counter(
             "release_by_non_owner",
             "Releases of what was not the caller's, or no longer; they changed nothing",
             totals.release_by_non_owner,
         )?;
-        sheet.counter(
+        page.counter(
             "grants_returned",
             "Grants that came for a connection that was gone, and went to the next in line",
             totals.grants_returned,
         )?;
-        sheet.counters(
+        page.counters(
             "leases_lost",
             "Locks that went without being released by their owner",
             "reason",
             &self.lost,
         )?;
-        sheet.histogram(
+        page.histogram(
             "expiry_lag",
             "How long after their deadline the wheel found expired leases",
             &[(None, self.expiry_lag.clone())],
         )
     }
 
-    fn state(&self, sheet: &mut Sheet) -> fmt::Result {
-        sheet.gauge(
+    fn state(&self, page: &mut Page) -> fmt::Result {
+        page.gauge(
             "keys",
             "Keys that are held, waited for or still remembered",
             self.keys,
         )?;
-        sheet.gauge("locks_held", "Locks that are held", self.locks_held)?;
-        sheet.gauge("waiters", "Acquires that wait", self.waiters)?;
-        sheet.gauge("sessions", "Open sessions", self.sessions)?;
-        sheet.gauge("connections", "Open client connections", self.connections)?;
-        sheet.gauge_in(
+        page.gauge("locks_held", "Locks that are held", self.locks_held)?;
+        page.gauge("waiters", "Acquires that wait", self.waiters)?;
+        page.gauge("sessions", "Open sessions", self.sessions)?;
+        page.gauge("connections", "Open client connections", self.connections)?;
+        page.gauge_in(
             Unit::Bytes,
             "stored",
             "Bytes of metadata, and of keys beyond their first 16",
             self.stored_bytes as f64,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "oldest_lock_age",
             "How long the oldest lock has been held, 0 if none is; with more than a million keys it may be found some scrapes late",
@@ -225,124 +225,124 @@ impl Snapshot {
             .map(String::as_str)
             .zip(self.shard_keys.iter().copied())
             .collect();
-        sheet.gauges(
+        page.gauges(
             "shard_keys",
             "Keys by shard, which should be about the same for all",
             "shard",
             &shard_keys,
         )?;
-        sheet.gauges("limit", "The limits in force", "bound", &self.limits)
+        page.gauges("limit", "The limits in force", "bound", &self.limits)
     }
 
-    fn traffic(&self, sheet: &mut Sheet) -> fmt::Result {
+    fn traffic(&self, page: &mut Page) -> fmt::Result {
         let totals = &self.totals;
-        sheet.counter_in(
+        page.counter_in(
             Unit::Bytes,
             "received",
             "Bytes from clients",
             totals.bytes_in,
         )?;
-        sheet.counter_in(Unit::Bytes, "sent", "Bytes to clients", totals.bytes_out)?;
-        sheet.counter("requests", "Requests of all kinds", totals.requests)?;
-        sheet.counter(
+        page.counter_in(Unit::Bytes, "sent", "Bytes to clients", totals.bytes_out)?;
+        page.counter("requests", "Requests of all kinds", totals.requests)?;
+        page.counter(
             "request_batches",
             "Batches in which requests were decided; requests per batch say how well clients pipeline",
             totals.batches,
         )?;
-        sheet.counter(
+        page.counter(
             "requests_malformed",
             "Requests that made no sense",
             totals.malformed,
         )?;
-        sheet.counter(
+        page.counter(
             "repeats_answered",
             "Requests that were repeated and answered from memory",
             totals.repeats_answered,
         )?;
-        sheet.counter(
+        page.counter(
             "connections_opened",
             "Connections that were accepted",
             totals.connections_opened,
         )?;
-        sheet.counter(
+        page.counter(
             "connections_closed",
             "Connections that have ended",
             totals.connections_closed,
         )?;
-        sheet.counter(
+        page.counter(
             "connections_too_slow",
             "Connections that were cut off because they did not read, or did not finish a frame",
             totals.connections_too_slow,
         )?;
-        sheet.counter(
+        page.counter(
             "hellos_refused",
             "Connections that were refused at the start: wrong token, wrong version, no session",
             totals.hellos_refused,
         )?;
-        sheet.counter(
+        page.counter(
             "sessions_opened",
             "Sessions that were opened",
             totals.sessions_opened,
         )?;
-        sheet.counter(
+        page.counter(
             "sessions_resumed",
             "Sessions that were taken up again by a new connection",
             totals.sessions_resumed,
         )?;
-        sheet.counter(
+        page.counter(
             "sessions_ended",
             "Sessions that have ended",
             totals.sessions_ended,
         )?;
-        sheet.counter("keep_alives", "Keep-alives of sessions", totals.keep_alives)?;
-        sheet.counter(
+        page.counter("keep_alives", "Keep-alives of sessions", totals.keep_alives)?;
+        page.counter(
             "pushes_dropped",
             "Notices of lost locks that found a core's mailbox full; their clients find out by their deadlines",
             self.pushes_dropped,
         )?;
-        sheet.counter(
+        page.counter(
             "audit_written",
             "Events written to the audit log",
             self.audit_written,
         )?;
-        sheet.counter(
+        page.counter(
             "audit_dropped",
             "Events missing from the audit log: its queue was full or its file could not be written",
             self.audit_dropped,
         )
     }
 
-    fn redis(&self, sheet: &mut Sheet) -> fmt::Result {
+    fn redis(&self, page: &mut Page) -> fmt::Result {
         let totals = &self.totals;
-        sheet.counter(
+        page.counter(
             "redis_commands",
             "Commands that came in through the Redis port",
             totals.redis_commands,
         )?;
-        sheet.counter(
+        page.counter(
             "redis_errors",
             "Commands of the Redis port that were answered with an error",
             totals.redis_errors,
         )?;
-        sheet.counter(
+        page.counter(
             "redis_forced",
             "Locks ended or taken through the Redis port without showing that they were the caller's",
             totals.redis_forced,
         )?;
-        sheet.counter(
+        page.counter(
             "redis_script_texts",
             "Scripts that clients sent whole, by EVAL or SCRIPT LOAD; EVALSHA sends only the SHA-1",
             totals.redis_script_texts,
         )?;
-        sheet.counter(
+        page.counter(
             "redis_unknown_scripts",
             "Scripts that the Redis port does not know and has refused; the log has their SHA-1",
             totals.redis_unknown_scripts,
         )
     }
 
-    fn process(&self, sheet: &mut Sheet) -> fmt::Result {
-        sheet.info(
+    fn process(&self, page: &mut Page) -> fmt::Result {
+        page.info(
             "build",
             "What this server is",
             &[
@@ -350,15 +350,15 @@ impl Snapshot {
                 ("protocol", &protocol::PROTOCOL_VERSION.to_string()),
             ],
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "start_time",
             "When the server started, since the epoch",
             seconds(self.started_unix_ms),
         )?;
-        sheet.gauge("cores", "I/O threads", self.core_count)?;
+        page.gauge("cores", "I/O threads", self.core_count)?;
         if let Some(resident_bytes) = process::resident_bytes() {
-            sheet.gauge_in(
+            page.gauge_in(
                 Unit::Bytes,
                 "process_resident_memory",
                 "Memory of this process that is in RAM",
@@ -366,10 +366,10 @@ impl Snapshot {
             )?;
         }
         if let Some(open) = process::open_fds() {
-            sheet.gauge("process_open_fds", "Open file descriptors", open)?;
+            page.gauge("process_open_fds", "Open file descriptors", open)?;
         }
         if let Some(most) = process::fds_max() {
-            sheet.gauge(
+            page.gauge(
                 "process_max_fds",
                 "File descriptors that this process may have open",
                 most,
@@ -380,22 +380,22 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    fn show(&self, sheet: &mut Sheet) -> fmt::Result {
-        self.acquires(sheet)?;
-        self.holds(sheet)?;
-        self.state(sheet)?;
-        self.traffic(sheet)?;
-        self.redis(sheet)?;
+    fn show(&self, page: &mut Page) -> fmt::Result {
+        self.acquires(page)?;
+        self.holds(page)?;
+        self.state(page)?;
+        self.traffic(page)?;
+        self.redis(page)?;
         if let Some(log) = &self.log {
-            log.show(sheet)?;
+            log.show(page)?;
         }
-        self.process(sheet)
+        self.process(page)
     }
 }
 
-impl From<DurationTotals> for Spread {
+impl From<DurationTotals> for HistogramData {
     fn from(totals: DurationTotals) -> Self {
-        Spread::new(&totals.buckets, totals.sum_ms)
+        HistogramData::new(&totals.buckets, totals.sum_ms)
     }
 }
 

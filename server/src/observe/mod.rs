@@ -3,7 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod exposition;
 pub(crate) mod http;
-pub(crate) mod legible;
+pub(crate) mod json_text;
 pub(crate) mod metrics;
 pub(crate) mod notices;
 pub(crate) mod oldest;

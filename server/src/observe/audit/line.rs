@@ -1,7 +1,7 @@
 //! How an audit event is written down.
 
 use super::{Event, What};
-use crate::observe::legible::legible;
+use crate::observe::json_text::text_and_hex;
 use engine::Lost;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -66,7 +66,7 @@ struct Remark {
 }
 
 pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event: &Event) {
-    let (key, key_hex) = legible(&event.key);
+    let (key, key_hex) = text_and_hex(&event.key);
     let (name, rest) = match &event.what {
         What::Grant {
             mode,

@@ -1,13 +1,13 @@
 //! The log on disk, in numbers.
 
-use super::sheet::{Sheet, Spread, Unit};
+use super::page::{HistogramData, Page, Unit};
 use crate::core::shared::Shared;
 use std::fmt;
 use wal::Histogram;
 
 /// What the log counts, at one moment.
 pub(super) struct LogNumbers {
-    sync: Spread,
+    sync: HistogramData,
     batch_records: u64,
     batches: u64,
     bytes_written: u64,
@@ -63,104 +63,104 @@ impl LogNumbers {
         })
     }
 
-    pub(super) fn show(&self, sheet: &mut Sheet) -> fmt::Result {
-        sheet.histogram(
+    pub(super) fn show(&self, page: &mut Page) -> fmt::Result {
+        page.histogram(
             "log_sync",
             "How long the disk took to sync the log",
             &[(None, self.sync.clone())],
         )?;
-        sheet.counter(
+        page.counter(
             "log_batches",
             "Writes to the log, each with one sync",
             self.batches,
         )?;
-        sheet.counter(
+        page.counter(
             "log_records",
             "Records written to the log; records per batch say how many share a sync",
             self.batch_records,
         )?;
-        sheet.counter_in(
+        page.counter_in(
             Unit::Bytes,
             "log_written",
             "Bytes written to the log",
             self.bytes_written,
         )?;
-        sheet.gauge("log_segments", "Segments of the log in use", self.segments)?;
-        sheet.gauge(
+        page.gauge("log_segments", "Segments of the log in use", self.segments)?;
+        page.gauge(
             "log_spare_segments",
             "Segments ready to be written next; 0 for longer than a moment: the disk has no room for one",
             self.spares,
         )?;
-        sheet.counter(
+        page.counter(
             "log_no_room",
             "Times that a segment or a snapshot could not be made because the disk is full",
             self.no_room,
         )?;
         if let Some(room_bytes) = self.room_bytes {
-            sheet.gauge_in(
+            page.gauge_in(
                 Unit::Bytes,
                 "log_room",
                 "Room on the file system of the log",
                 room_bytes as f64,
             )?;
         }
-        sheet.counter(
+        page.counter(
             "log_snapshots",
             "Snapshots written since the start",
             self.snapshots,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "log_snapshot_age",
             "How old the newest snapshot is, 0 if there is none",
             self.snapshot_age_ms as f64 / 1e3,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "log_snapshot_duration",
             "How long the newest snapshot took to write, 0 if this server wrote none",
             self.snapshot_ms as f64 / 1e3,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Bytes,
             "log_snapshot",
             "How long the newest snapshot is",
             self.snapshot_bytes as f64,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "log_recovery_duration",
             "How long reading the log took at the start",
             self.recovery_ms as f64 / 1e3,
         )?;
-        sheet.gauge(
+        page.gauge(
             "log_recovery_records",
             "Records that were read at the start",
             self.recovery_records,
         )?;
-        sheet.gauge(
+        page.gauge(
             "fence_headroom",
             "Fences left below the ceiling on disk, for the key that has used most; at 0 acquires wait for the disk",
             self.headroom,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "grace_remaining",
             "How long holders from before the last stop may still claim their locks, 0 if that is over",
             self.grace_left_ms as f64 / 1e3,
         )?;
-        sheet.gauge_in(
+        page.gauge_in(
             Unit::Seconds,
             "crash_grace",
             "How long nothing new could be granted after a crash at this moment",
             self.crash_grace_ms as f64 / 1e3,
         )?;
-        sheet.gauge(
+        page.gauge(
             "long_leases",
             "Leases that are written down one by one because they are longer than grace_max",
             self.long_leases,
         )?;
-        sheet.counter(
+        page.counter(
             "locks_claimed",
             "Locks that were claimed by their holders after the last stop",
             self.claimed,
@@ -168,7 +168,7 @@ impl LogNumbers {
     }
 }
 
-fn microseconds(histogram: &Histogram) -> Spread {
+fn microseconds(histogram: &Histogram) -> HistogramData {
     let bound = |bucket| match Histogram::upper_bound(bucket) {
         Some(us) => us as f64 / 1e6,
         None => f64::INFINITY,
@@ -178,5 +178,5 @@ fn microseconds(histogram: &Histogram) -> Spread {
         .iter()
         .enumerate()
         .map(|(bucket, count)| (bound(bucket), *count));
-    Spread::from_bounds(buckets.collect(), histogram.total() as f64 / 1e6)
+    HistogramData::from_bounds(buckets.collect(), histogram.total() as f64 / 1e6)
 }

@@ -3,7 +3,7 @@
 use super::parameters::{self, Listing};
 use super::{View, json, refuse};
 use crate::core::shared::Shared;
-use crate::observe::legible::legible;
+use crate::observe::json_text::text_and_hex;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
@@ -163,7 +163,7 @@ pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
 
 fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: Tick) -> Lock {
     let shown = state.holders.iter().take(holders_max);
-    let (key, key_hex) = legible(key);
+    let (key, key_hex) = text_and_hex(key);
     Lock {
         key: key.into_owned(),
         key_hex,
@@ -177,7 +177,7 @@ fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: 
 
 fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
     let session = holder.owner.and_then(|owner| shared.registry().find(owner));
-    let (metadata, metadata_hex) = legible(&holder.note);
+    let (metadata, metadata_hex) = text_and_hex(&holder.note);
     LockHolder {
         fence: holder.fence.get(),
         session_id: session.as_ref().map(|session| session.public_id),

@@ -61,13 +61,13 @@ impl Kind {
 
 /// How durations are spread over buckets: the count of each, with its upper bound in seconds.
 #[derive(Clone)]
-pub(super) struct Spread {
+pub(super) struct HistogramData {
     buckets: Vec<(f64, u64)>,
     /// In seconds.
     sum: f64,
 }
 
-impl Spread {
+impl HistogramData {
     /// Bucket `i` counts what took less than `2^i` ms, the last one all the rest.
     pub(super) fn new(counts: &[u64], sum_ms: u64) -> Self {
         let last = counts.len() - 1;
@@ -75,7 +75,7 @@ impl Spread {
             bucket if bucket == last => f64::INFINITY,
             bucket => seconds(1_u64 << bucket),
         };
-        Spread {
+        HistogramData {
             buckets: counts
                 .iter()
                 .enumerate()
@@ -87,7 +87,7 @@ impl Spread {
 
     /// Buckets by their upper bounds, and the sum of all, in seconds.
     pub(super) fn from_bounds(buckets: Vec<(f64, u64)>, sum: f64) -> Self {
-        Spread { buckets, sum }
+        HistogramData { buckets, sum }
     }
 
     fn count(&self) -> u64 {
@@ -95,18 +95,18 @@ impl Spread {
     }
 }
 
-pub(super) struct Sheet {
-    page: String,
+pub(super) struct Page {
+    text: String,
     format: Format,
 }
 
 /// Labels with their values, few and known.
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
-impl Sheet {
+impl Page {
     pub(super) fn new(format: Format) -> Self {
-        Sheet {
-            page: String::with_capacity(32 * 1024),
+        Page {
+            text: String::with_capacity(32 * 1024),
             format,
         }
     }
@@ -114,9 +114,9 @@ impl Sheet {
     /// The whole page.
     pub(super) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
-            self.page.push_str("# EOF\n");
+            self.text.push_str("# EOF\n");
         }
-        self.page
+        self.text
     }
 
     pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
@@ -179,21 +179,21 @@ impl Sheet {
         Ok(())
     }
 
-    /// Durations, one spread for each label or a single one without.
+    /// Durations, one histogram for each label or a single one without.
     pub(super) fn histogram(
         &mut self,
         name: &str,
         help: &str,
-        spreads: &[(Option<(&str, &str)>, Spread)],
+        histograms: &[(Option<(&str, &str)>, HistogramData)],
     ) -> fmt::Result {
         let family = self.family(name, help, Some(Unit::Seconds), Kind::Histogram)?;
-        for (label, spread) in spreads {
+        for (label, histogram) in histograms {
             let labels: Vec<(&str, &str)> = label.iter().copied().collect();
-            self.sample(&format!("{family}_sum"), &labels, spread.sum)?;
-            self.sample(&format!("{family}_count"), &labels, spread.count())?;
+            self.sample(&format!("{family}_sum"), &labels, histogram.sum)?;
+            self.sample(&format!("{family}_count"), &labels, histogram.count())?;
             let bucket = format!("{family}_bucket");
             let mut up_to = 0;
-            for (bound, count) in &spread.buckets {
+            for (bound, count) in &histogram.buckets {
                 up_to += count;
                 let bound = match *bound {
                     f64::INFINITY => "+Inf".to_owned(),
@@ -231,29 +231,29 @@ impl Sheet {
         let is_open = self.format == Format::OpenMetrics;
         let described = if is_open { &name } else { &samples };
         debug_assert!(!help.contains(['\\', '\n']), "{help:?} would need escapes");
-        writeln!(self.page, "# HELP {described} {help}.")?;
-        writeln!(self.page, "# TYPE {described} {}", kind.word(self.format))?;
+        writeln!(self.text, "# HELP {described} {help}.")?;
+        writeln!(self.text, "# TYPE {described} {}", kind.word(self.format))?;
         if let Some(unit) = unit
             && is_open
         {
-            writeln!(self.page, "# UNIT {described} {unit}")?;
+            writeln!(self.text, "# UNIT {described} {unit}")?;
         }
         Ok(samples)
     }
 
     fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl Display) -> fmt::Result {
-        self.page.push_str(name);
+        self.text.push_str(name);
         for (index, (label, word)) in labels.iter().enumerate() {
             debug_assert!(
                 !word.contains(['\\', '"', '\n']),
                 "{word:?} would need escapes"
             );
             let opener = if index == 0 { '{' } else { ',' };
-            write!(self.page, "{opener}{label}=\"{word}\"")?;
+            write!(self.text, "{opener}{label}=\"{word}\"")?;
         }
         if !labels.is_empty() {
-            self.page.push('}');
+            self.text.push('}');
         }
-        writeln!(self.page, " {value}")
+        writeln!(self.text, " {value}")
     }
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// The text, and the hex if the text is not all there is to it.
-pub(crate) fn legible(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
+pub(crate) fn text_and_hex(bytes: &[u8]) -> (Cow<'_, str>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.into(), None),
         Err(_) => (escaped(bytes).into(), Some(hex(bytes))),
@@ -35,13 +35,16 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::legible;
+    use super::text_and_hex;
 
     #[test]
     fn text_stays_as_it_is_and_the_rest_is_escaped_with_its_hex() {
-        assert_eq!(legible("größe\\1".as_bytes()), ("größe\\1".into(), None));
-        assert_eq!(legible(b""), ("".into(), None));
+        assert_eq!(
+            text_and_hex("größe\\1".as_bytes()),
+            ("größe\\1".into(), None)
+        );
+        assert_eq!(text_and_hex(b""), ("".into(), None));
         let hex = Some("ff5c6b".to_owned());
-        assert_eq!(legible(b"\xff\\k"), ("\\xff\\\\k".into(), hex));
+        assert_eq!(text_and_hex(b"\xff\\k"), ("\\xff\\\\k".into(), hex));
     }
 }
