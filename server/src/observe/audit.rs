@@ -1,18 +1,20 @@
 //! The audit log: one JSON line for every grant, release and loss, in a file of its own.
 //!
-//! Whoever decides about a lock leaves an event in a bounded queue and goes on: no lock, no system call, nobody woken. A
-//! thread of its own empties the queue, a few times every hundred milliseconds, and writes (`writer.rs`). When it cannot
-//! keep up the queue fills, and what finds no room is dropped and counted; a line in the file says how many once there is
-//! room again. A server without an audit log has no queue, and pays a branch.
+//! A core that decides about a lock leaves an event in a bounded queue and goes on: it takes no
+//! lock, makes no system call and wakes no thread. One thread empties the queue a few times every
+//! hundred milliseconds and writes (`writer.rs`). If it cannot keep up, the queue fills. An event
+//! that finds no room is dropped and counted, and a line in the file says how many were, once there
+//! is room again. A server without an audit log has no queue and pays a branch.
 //!
-//! Lines are numbered by `seq` in the order in which they were left in the queue. That may differ by a hair from the order
-//! of the events themselves, since two cores may do things to one key at almost the same time: a grant can stand in front
-//! of the release that made it possible. What puts the events of one key in order beyond doubt is the fence: every hold
-//! has its own, larger ones are later, and each has one line for its beginning and one for its end.
+//! `seq` numbers the lines in the order in which the cores left them in the queue. That may differ
+//! slightly from the order of the events, since two cores may act on one key at almost the same
+//! time: a grant can stand before the release that made it possible. The fence orders the events of
+//! one key: every hold has its own, larger ones are later, and each has one line for its beginning
+//! and one for its end.
 //!
-//! The file is never cut: a server adds to what it finds. Its lines begin with one that says `start`, as does their
-//! numbering, and end with one that says `stop`, unless it was killed. A gap in the numbers, or a line that says
-//! `dropped`, is where events are missing.
+//! The file is never cut: a server appends to it. Each server begins with a line that says `start`,
+//! numbers its lines from there, and ends with one that says `stop`, unless it was killed. Events
+//! are missing where the numbers have a gap or a line says `dropped`.
 
 mod line;
 #[cfg(test)]
@@ -30,25 +32,27 @@ use protocol::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How many events may wait to be written: what a busy server does in the time a disk hiccups. Some 8 MB.
+/// How many events may wait to be written. That covers a busy server while a disk stalls briefly,
+/// and takes some 8 MB.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// Where events are left.
+/// The audit log, as the cores see it: a queue for events.
 pub(crate) struct Audit {
     queue: ArrayQueue<Event>,
     clock: Clock,
-    /// Events that were not written: no room in the queue, or no luck with the file.
+    /// Events that were not written: the queue was full, or a write failed.
     dropped: AtomicU64,
     written: AtomicU64,
     stopping: AtomicBool,
 }
 
-/// Something happened to a lock.
+/// What happened to a lock.
 struct Event {
     at: Tick,
     key: Arc<[u8]>,
     fence: u64,
-    /// Whose lock it is; of a force, who used it. `None` for one that is gone already.
+    /// The session that holds or held the lock. For `Forced`, the session that forced the release.
+    /// `None` if it has ended.
     session: Option<Arc<Session>>,
     what: What,
 }
@@ -64,9 +68,9 @@ enum What {
     },
     Release {
         held_ms: u64,
-        /// What is left of a reentrant hold; it ends with zero.
+        /// The counts of a reentrant hold that are left; zero ends it.
         hold_count: u32,
-        /// By the server, for a client that had gone when its grant came.
+        /// The server released it, because the client had gone when its grant came.
         is_returned: bool,
     },
     Loss {
@@ -140,7 +144,7 @@ impl Audit {
         );
     }
 
-    /// A lock was claimed by one who held it before the server restarted.
+    /// A client claimed a lock that it held before the server restarted.
     pub(crate) fn claimed(
         &self,
         session: &Arc<Session>,
@@ -161,7 +165,7 @@ impl Audit {
         );
     }
 
-    /// A lock was handed to one who had waited.
+    /// A lock was handed to a waiter.
     pub(crate) fn granted_to_waiter(
         &self,
         session: Option<Arc<Session>>,
@@ -183,7 +187,7 @@ impl Audit {
         );
     }
 
-    /// The owner gave a lock back, or one count of it.
+    /// The owner released a lock, or one count of it.
     pub(crate) fn released(
         &self,
         session: &Arc<Session>,
@@ -200,7 +204,7 @@ impl Audit {
         self.leave(key.into(), fence, Some(session.clone()), what);
     }
 
-    /// The server gave a lock back for a client that had gone when its grant came.
+    /// The server released a lock, because the client had gone when its grant came.
     pub(crate) fn returned(
         &self,
         session: Option<Arc<Session>>,
@@ -216,7 +220,7 @@ impl Audit {
         self.leave(waiter.key.clone(), fence, session, what);
     }
 
-    /// A lock went without its owner's doing.
+    /// A lock ended without a release by its owner.
     pub(crate) fn lost(&self, session: Option<Arc<Session>>, loss: &Loss<'_>) {
         let what = What::Loss {
             why: loss.why,

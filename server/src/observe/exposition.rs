@@ -1,11 +1,12 @@
 //! The metrics page: everything the server counts, in Prometheus's text format, or in that of
 //! OpenMetrics for a client that asks for it (`format.rs`).
 //!
-//! The numbers are our own (`metrics.rs`: one set per core, added up here), because counting must cost an acquire next to
-//! nothing. A page is a snapshot of them, written down by `page.rs`.
+//! The counters are the server's own (`metrics.rs`: one set per core, added up here), because
+//! counting must cost an acquire next to nothing. A page is a snapshot of them, which `page.rs`
+//! formats.
 //!
-//! Every name begins with `fencepost_` and ends with its unit. No label takes its values from clients: a bound, a reason
-//! and a shard's number are few and known. Who holds what is for `/locks` to say.
+//! Every name begins with `fencepost_` and ends with its unit. No label takes its values from
+//! clients: bounds, reasons and shard numbers are few and known. `/locks` shows the holders.
 
 mod format;
 mod log;
@@ -32,7 +33,7 @@ pub(crate) fn page(shared: &Shared, oldest_ms: u64, format: Format) -> String {
     page.finish()
 }
 
-/// All numbers at one moment; roughly one, since nobody stops for it.
+/// All numbers at about one moment: the cores go on while they are read.
 struct Snapshot {
     totals: Totals,
     lost: [(&'static str, u64); 4],
@@ -115,7 +116,7 @@ impl Snapshot {
         )?;
         page.counter(
             "acquire_refusals",
-            "Acquires that were refused because somebody holds the key",
+            "Acquires that were refused because the key is held",
             totals.acquire_refusals,
         )?;
         page.counter(

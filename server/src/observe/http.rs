@@ -1,24 +1,24 @@
 //! The HTTP side: metrics, health, and a look at the locks. Read only.
 //!
-//! It has one thread of its own, so that a slow scrape or a large listing never stands in front of
-//! a lock request. Its bounds: so many connections at a time, each for so long; a request head of
-//! so many bytes, in so much time. That also bounds how long a connection may idle between
-//! requests. A newcomer beyond the bound is served all the same, and the oldest connection gives
-//! way: requests that never end must not keep a health check waiting. Bodies are not read. axum's
-//! own server offers none of these bounds, so its routes are served on hyper's connections
-//! directly.
+//! It has one thread of its own, so that a slow scrape or a large listing never delays a lock
+//! request. The number of connections, the life of each, the size of a request head and the time it
+//! may take are bounded. The last also bounds how long a connection may idle between requests. A
+//! new connection beyond the bound is served, and the oldest one is closed for it: requests that
+//! never end must not keep a health check waiting. Bodies are not read. axum's own server has none
+//! of these bounds, so hyper's connections serve its routes directly.
 //!
-//! | path           | what                                            | token |
-//! |----------------|-------------------------------------------------|-------|
-//! | `/`            | the paths                                       | yes   |
-//! | `/metrics`     | for Prometheus: `exposition.rs`                 | yes   |
-//! | `/healthz`     | 200 as long as the process works                | no    |
-//! | `/readyz`      | 200 if clients should come, else 503 and why; `?granting`: if new locks are granted | no |
-//! | `/locks`       | locks by prefix, in pages: `http/locks.rs`      | yes   |
-//! | `/locks/{key}` | one lock                                        | yes   |
+//! | path               | what                                          | token |
+//! |--------------------|-----------------------------------------------|-------|
+//! | `/`                | the paths                                     | yes   |
+//! | `/metrics`         | for Prometheus: `exposition.rs`               | yes   |
+//! | `/healthz`         | 200 while the process works                   | no    |
+//! | `/readyz`          | 200 if clients should come, else 503 and why  | no    |
+//! | `/readyz?granting` | 200 if new locks are granted                  | no    |
+//! | `/locks`           | locks by prefix, in pages: `http/locks.rs`    | yes   |
+//! | `/locks/{key}`     | one lock                                      | yes   |
 //!
-//! Where tokens are configured and the address can be reached from other machines, everything but the probes needs
-//! `Authorization: Bearer` and one of the tokens.
+//! If tokens are configured and other machines can reach the address, everything but the probes
+//! needs `Authorization: Bearer` and one of the tokens.
 
 mod locks;
 mod parameters;
@@ -54,7 +54,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at the same time. When there are more, the oldest gives way.
+/// Connections at the same time. Beyond that the oldest is closed.
 pub(crate) const CONNECTIONS_MAX: u32 = 64;
 
 /// A key in a path, percent-encoded, takes 768 bytes; the rest is for headers.
@@ -84,7 +84,7 @@ pub(crate) struct View {
     needs_token: bool,
 }
 
-/// Takes the port, and says which it is.
+/// Binds the port and returns its address.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -93,7 +93,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, So
 }
 
 impl Http {
-    /// Serves on a port that was taken.
+    /// Serves on a port that is bound.
     pub(crate) fn start(
         (standby, runtime): (Standby, Runtime),
         (listener, address): (std::net::TcpListener, SocketAddr),
@@ -149,7 +149,7 @@ async fn serve(
     let line = Line::new(CONNECTIONS_MAX as usize);
     // How long a request head may take, and how long a connection may idle.
     let head_timeout = shared.config.frame_timeout;
-    // Nothing is ever sent: the channel closes when the last connection is gone.
+    // Nothing is ever sent. The channel closes when the last connection ends.
     let (done, mut all_done) = mpsc::channel::<()>(1);
     loop {
         let accepted = tokio::select! {
@@ -178,7 +178,7 @@ async fn serve(
         }
     }
     drop(done);
-    // Those that are still being answered may hear the end of it.
+    // Requests in progress are answered to the end.
     let _ = tokio::time::timeout(LINGER, all_done.recv()).await;
 }
 
@@ -197,7 +197,7 @@ async fn converse(
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     let mut connection = pin!(connection);
     tokio::select! {
-        // How it ended is the peer's business.
+        // An error here is the peer's.
         _ = connection.as_mut() => return,
         () = tokio::time::sleep(CONNECTION_LIFE_MAX) => {}
         () = stop.cancelled() => {}
@@ -281,7 +281,7 @@ async fn healthz() -> Response {
 
 #[derive(Serialize)]
 struct Readiness {
-    /// Clients should come: to claim what they hold, if not to take something new.
+    /// Clients should come: to claim what they hold, even if nothing new is granted.
     ready: bool,
     /// New locks are granted.
     granting: bool,
@@ -290,7 +290,7 @@ struct Readiness {
     /// How long until that is over, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining_ms: Option<u64>,
-    /// The same as a time on the wall.
+    /// The same as a wall-clock time.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
 }
@@ -328,9 +328,8 @@ impl Readiness {
     }
 }
 
-/// In the grace period the server is ready: a probe that kept clients away would keep the holders
-/// from claiming their locks. Whether new locks are granted is another question, with an address of
-/// its own.
+/// In the grace period the server is ready: a probe that kept clients away would keep holders from
+/// claiming their locks. `?granting` asks whether new locks are granted.
 async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
     let readiness = Readiness::of(&view.shared);
     let is_yes = match request.uri().query() {
@@ -388,7 +387,7 @@ fn refuse(status: StatusCode, sentence: &str) -> Response {
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
     let mut bytes = serde_json::to_vec(value).expect("strings and numbers, written to memory");
-    // For people at a terminal.
+    // So that a terminal shows it on a line of its own.
     bytes.push(b'\n');
     answer(status, "application/json", bytes)
 }
@@ -399,7 +398,7 @@ fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>)
     let content_type = HeaderValue::from_static(content_type);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, content_type);
-    // What is true now is not true for long.
+    // The answer changes all the time.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,7 +1,7 @@
 //! Bytes that clients chose (keys, metadata) in JSON, which has only text.
 //!
-//! One rule everywhere, also on the command line: what is UTF-8 stands as it is (`key`). What is not is escaped there, for
-//! people, and its bytes stand beside it in hex (`key_hex`), for programs.
+//! One rule everywhere, also on the command line: UTF-8 stands as it is (`key`). Other bytes are
+//! escaped there, for people, and stand beside it in hex (`key_hex`), for programs.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,11 +1,11 @@
-//! What the server counts. Every core has its own set and is the only one to write it, so counting is a load and a store
-//! on a line that no other core touches; whoever reads adds them up.
+//! What the server counts. Every core has its own set and is its only writer, so counting is a load
+//! and a store on a line that no other core touches. A reader adds the sets up.
 
 use crossbeam_utils::CachePadded;
 use engine::Limit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one core raises and anybody reads.
+/// A number that one core raises and any thread reads.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -15,7 +15,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// A load and a store, not a read-modify-write: the writer is alone.
+    /// A load and a store, not a read-modify-write: there is one writer.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0
@@ -123,7 +123,7 @@ core_metrics! {
     acquire_attempts,
     /// Acquires that were granted, at once or after a wait.
     acquire_grants,
-    /// Acquires that were refused because somebody holds the key.
+    /// Acquires that were refused because the key is held.
     acquire_refusals,
     /// Acquires that waited in vain.
     acquire_timeouts,
@@ -142,17 +142,17 @@ core_metrics! {
     at_ceiling,
     /// Renewals.
     renewals,
-    /// Renewals of what was not the caller's, or no longer.
+    /// Renewals of locks that the caller does not hold, or no longer.
     renewals_failed,
     /// Releases.
     releases,
-    /// Releases of what was not the caller's, or no longer.
+    /// Releases of locks that the caller does not hold, or no longer.
     release_by_non_owner,
     /// Keep-alives of sessions.
     keep_alives,
     /// Requests that were repeated and answered from memory.
     repeats_answered,
-    /// Requests that made no sense.
+    /// Requests that could not be decoded.
     malformed,
     /// Connections that were accepted.
     connections_opened,
@@ -171,15 +171,16 @@ core_metrics! {
     requests,
     /// Holds begun: grants that are not re-entries.
     holds_begun,
-    /// Holds given back by release; lost ones are counted elsewhere.
+    /// Holds ended by a release; lost ones are counted elsewhere.
     holds_ended,
-    /// Grants that came for a connection that was gone, and were given back.
+    /// Grants that came for a closed connection, and were released.
     grants_returned,
     /// Commands that came in through the Redis port.
     redis_commands,
     /// Those of them that were answered with an error.
     redis_errors,
-    /// Locks that were ended or taken through the Redis port without showing that they were the caller's.
+    /// Locks that were ended or taken through the Redis port without showing that they were the
+    /// caller's.
     redis_forced,
     /// Texts of scripts that were hashed and recognised, for `EVAL` and `SCRIPT LOAD`. Once a call.
     redis_script_texts,

@@ -1,5 +1,5 @@
-//! Log lines that a crowd of peers could bring about: one for each kind and interval, with the
-//! number of those that went without.
+//! Log lines that many peers can cause at once. Each kind is logged once in an interval, with the
+//! number of those that were left out.
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How long a kind is quiet after a line.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is said so seldom.
+/// The kinds of such lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The system refused to accept a connection.
@@ -24,7 +24,7 @@ pub(crate) enum Notice {
 
 const KINDS: usize = 5;
 
-/// When each kind was last said, and how many there have been since.
+/// When each kind was last logged, and how many were left out since.
 #[derive(Default)]
 pub(crate) struct Notices([Mutex<Said>; KINDS]);
 
@@ -35,8 +35,8 @@ struct Said {
 }
 
 impl Notices {
-    /// Calls `say` unless it was called for this kind a moment ago, with the number of those that
-    /// were not said since.
+    /// Calls `say` unless it was called for this kind within the interval. Its argument is the
+    /// number of lines that were left out since.
     pub(crate) fn say(&self, notice: Notice, say: impl FnOnce(u64)) {
         self.say_at(notice, Instant::now(), say);
     }

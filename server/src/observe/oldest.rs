@@ -1,13 +1,14 @@
-//! How old the oldest held lock is: a lock that somebody forgot to give back shows here first.
+//! The age of the oldest held lock. A lock that its holder forgot to release shows here first.
 //!
-//! Nobody keeps holds in order of age, since every grant would pay for it. So the table is looked over, a bounded part of
-//! it each time somebody asks. Up to a million keys that is all of it, and the answer is exact. Beyond that a pass takes
-//! several looks, and the answer is the oldest of what the last whole pass and the present one have found and that is
-//! still held. A lock that has been held since before the last pass began is never missed.
+//! Holds are not kept in order of age, since every grant would pay for that. Instead each scrape
+//! reads a bounded part of the table. Up to a million keys that is all of it, and the answer is
+//! exact. Beyond that a pass takes several scrapes, and the answer is the oldest hold that the last
+//! whole pass and the present one have found and that still stands. A lock that has been held since
+//! before the last pass began is never missed.
 
 use engine::{Cursor, Engine, Hold, Host, Tick};
 
-/// How many cells one look takes in: some ten milliseconds of the HTTP thread, and of nobody else.
+/// How many cells one scrape reads: some ten milliseconds of the HTTP thread, and of no core.
 const CELLS_PER_LOOK: u32 = 1 << 20;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! How an audit event is written down.
+//! The JSON of an audit event.
 
 use super::{Event, What};
 use crate::observe::json_text::text_and_hex;
@@ -20,7 +20,7 @@ struct Line<'a> {
     fence: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<u64>,
-    /// Left out for a session that is gone already.
+    /// Left out for a session that has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     client_name: Option<&'a str>,
     #[serde(flatten)]

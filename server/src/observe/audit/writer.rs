@@ -14,24 +14,25 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// How long the thread rests when there is nothing to write. It looks by itself, because waking it would cost whoever
-/// leaves an event a system call; the queue holds far more than comes in meanwhile.
+/// How long the thread sleeps if the queue is empty. It polls, because waking it would cost a core
+/// a system call per event. The queue holds far more than comes in meanwhile.
 const REST: Duration = Duration::from_millis(20);
 
-/// The same when nothing has come for a round: short enough for the queue to hold what a million locks a second leave behind.
+/// How long it sleeps after a round without events. Short enough for the queue to hold the events
+/// of a million locks a second.
 const IDLE_REST: Duration = Duration::from_millis(50);
 
-/// Written at once.
+/// How many bytes are written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How long the thread rests when the file cannot be written.
+/// How long the thread sleeps if the file cannot be written.
 const FAILURE_REST: Duration = Duration::from_secs(1);
 
 /// The thread that writes. Dropping it writes what is left and ends it.
 pub(crate) struct Writer {
     path: PathBuf,
     audit: Arc<Audit>,
-    /// A file to go on in.
+    /// The next file, which `reopen` has opened.
     next: Arc<Mutex<Option<File>>>,
     stage: Stage,
 }
@@ -43,7 +44,7 @@ enum Stage {
 }
 
 impl Writer {
-    /// Opens the file, to write at its end, and gets the thread. Nothing is written yet.
+    /// Opens the file for appending and starts the thread. Nothing is written yet.
     pub(crate) fn prepare(path: &Path, clock: Clock) -> io::Result<Writer> {
         let file = open(path)?;
         let standby = Standby::spawn("audit".to_owned())?;
@@ -55,7 +56,7 @@ impl Writer {
         })
     }
 
-    /// Begins to write. The thread holds `watch` for as long as it runs.
+    /// Begins to write. The thread holds `watch` while it runs.
     pub(crate) fn begin(&mut self, watch: Watch) {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::Prepared { standby, file } => {
@@ -71,9 +72,9 @@ impl Writer {
         }
     }
 
-    /// Opens the path once more, where a program that rotates logs may have made room for a new
-    /// file, and has the thread go on there. What was left before may still go to the old one. If
-    /// it cannot be opened, nothing changes.
+    /// Opens the path again and has the thread go on there: a program that rotates logs may have
+    /// moved the old file away. Events from before may still go to the old one. If the path cannot
+    /// be opened, nothing changes.
     pub(crate) fn reopen(&self) -> io::Result<&Path> {
         *self.next.lock() = Some(open(&self.path)?);
         if let Stage::Running(thread) = &self.stage {
@@ -93,7 +94,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Release, paired with the Acquire in `write_all`: it finds every event that was left before.
+        // Release, paired with the Acquire in `write_all`, which then finds every earlier event.
         self.audit.stopping.store(true, Ordering::Release);
         if let Stage::Running(thread) = std::mem::replace(&mut self.stage, Stage::Ended) {
             thread.thread().unpark();
@@ -110,22 +111,22 @@ fn open(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Who locks what is not for everybody.
+        // Keys and clients' names are not for other users of the machine.
         options.mode(0o640);
     }
     options.open(path)
 }
 
-/// Something to write to, which can be made sure of.
+/// Where lines are written to.
 pub(super) trait Sink: Write {
-    /// Returns when what was written has reached the disk.
+    /// Waits until what was written has reached the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Between two lines: goes on in another file, if there is one.
+    /// Called between two lines. Goes on in the next file, if there is one.
     fn turn_over(&mut self) {}
 }
 
-/// The file that is written, and the place where the next one is left.
+/// The file that is written, and the slot where `reopen` leaves the next one.
 struct LogFile {
     file: File,
     next: Arc<Mutex<Option<File>>>,
@@ -157,7 +158,7 @@ impl Sink for LogFile {
     }
 }
 
-/// Writes until it is told to stop and the queue is empty.
+/// Writes until the server stops and the queue is empty.
 pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
     let mut pen = Pen {
         audit,
@@ -171,9 +172,9 @@ pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
     };
     pen.write_line(line::append_start);
     loop {
-        // Before the queue is emptied: what was left before the flag was raised is in it.
+        // Read before the queue is emptied: events from before the flag was raised are in it.
         let is_last = audit.stopping.load(Ordering::Acquire);
-        // Everything before has been written, whole lines only.
+        // Everything before has been written, in whole lines.
         pen.sink.turn_over();
         let reference = (SystemTime::now(), audit.clock.now());
         let mut room_made = 0;
@@ -190,7 +191,7 @@ pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
             return;
         }
         pen.flush();
-        // After a full round there is likely more.
+        // After a full round the queue is likely to have more.
         if room_made < EVENTS_MAX && !is_last {
             std::thread::park_timeout(match room_made {
                 _ if pen.is_failing => FAILURE_REST,
@@ -208,7 +209,7 @@ struct Pen<'a, S> {
     chunk: Vec<u8>,
     chunk_events: u64,
     seq: u64,
-    /// How many dropped events the lines tell of so far, and those of them that have been written.
+    /// How many dropped events the lines report so far, and how many of those lines are written.
     dropped_told: u64,
     dropped_written: u64,
     is_failing: bool,
@@ -229,7 +230,7 @@ impl<S: Sink> Pen<'_, S> {
         }
     }
 
-    /// Says how many events there was no room for since the last time this was said.
+    /// Reports how many events were dropped since the last such line.
     fn tell_dropped(&mut self) {
         let dropped = self.audit.dropped();
         if dropped > self.dropped_told {
@@ -239,12 +240,12 @@ impl<S: Sink> Pen<'_, S> {
         }
     }
 
-    /// Writes the chunk. If that fails its events are lost and counted as dropped: the locks go on.
+    /// Writes the chunk. If that fails, its events are counted as dropped. Locks are served on.
     fn flush(&mut self) {
         if self.chunk.is_empty() {
             return;
         }
-        // What an earlier failure left behind may be half a line.
+        // An earlier failure may have left half a line.
         let result = if self.is_failing {
             self.sink.write_all(b"\n")
         } else {
@@ -267,7 +268,7 @@ impl<S: Sink> Pen<'_, S> {
                     tracing::error!("the audit log cannot be written, events are dropped: {error}");
                 }
                 self.is_failing = true;
-                // A line that told of others may be among those lost: tell it again.
+                // A line that reported dropped events may be lost too, so they are reported again.
                 self.dropped_told = self.dropped_written;
                 self.audit
                     .dropped
@@ -286,7 +287,7 @@ impl<S: Sink> Pen<'_, S> {
     }
 }
 
-/// The wall-clock time of a tick, seen from a moment at which both were read.
+/// The wall-clock time of a tick, computed from a moment at which both clocks were read.
 fn time_of(at: Tick, (time, tick): (SystemTime, Tick)) -> SystemTime {
     let ahead = Duration::from_millis(tick.ms_until(at));
     let behind = Duration::from_millis(at.ms_until(tick));

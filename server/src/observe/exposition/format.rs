@@ -3,7 +3,7 @@
 /// A text format for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
-    /// Prometheus's own, version 0.0.4: what a client gets that does not name another.
+    /// Prometheus's own, version 0.0.4. The default.
     Classic,
     /// OpenMetrics 1.0.
     OpenMetrics,
@@ -20,7 +20,7 @@ impl Format {
         }
     }
 
-    /// OpenMetrics for a client that names it and likes nothing else better: wildcards do not name
+    /// OpenMetrics for a client that names it and prefers no other format. A wildcard does not name
     /// it.
     pub(crate) fn wanted_by<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let (mut open, mut plain) = (0.0_f32, 0.0_f32);
@@ -32,7 +32,7 @@ impl Format {
                 let value = value.trim().trim_matches('"');
                 match name.trim() {
                     name if name.eq_ignore_ascii_case("q") => {
-                        // A quality that is no number is none.
+                        // A quality that is no number counts as zero.
                         quality = value.parse().unwrap_or(0.0);
                     }
                     name if name.eq_ignore_ascii_case("version") => version = value,

@@ -1,11 +1,11 @@
-//! One metric at a time onto the page, in either format, so that `exposition.rs` stays a list.
+//! Writes one metric at a time, in either format, so that `exposition.rs` stays a list.
 //!
-//! | what          | classic text                           | OpenMetrics                              |
-//! |---------------|----------------------------------------|------------------------------------------|
-//! | a counter     | is called `x_total` everywhere         | is `x`, and its sample `x_total`         |
-//! | facts         | a gauge `x_info` that is 1             | an info `x`, and its sample `x_info`     |
-//! | units         | in the name                            | in the name, and on a line of their own  |
-//! | the end       |                                        | `# EOF`                                  |
+//! | what      | classic text                   | OpenMetrics                             |
+//! |-----------|--------------------------------|-----------------------------------------|
+//! | a counter | is called `x_total` everywhere | is `x`, and its sample `x_total`        |
+//! | facts     | a gauge `x_info` that is 1     | an info `x`, and its sample `x_info`    |
+//! | units     | in the name                    | in the name, and on a line of their own |
+//! | the end   |                                | `# EOF`                                 |
 
 use super::format::Format;
 use super::seconds;
@@ -14,7 +14,7 @@ use std::fmt::{self, Display, Write};
 /// What every name begins with.
 const PREFIX: &str = "fencepost";
 
-/// What a number counts. Its name ends with it.
+/// The unit of a number. Its name ends with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
     Seconds,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What the samples of a family are called beyond its name.
+    /// What the names of a family's samples add to its name.
     fn suffix(self) -> &'static str {
         match self {
             Kind::Counter => "_total",
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// How durations are spread over buckets: the count of each, with its upper bound in seconds.
+/// A histogram of durations: the count of each bucket, with its upper bound in seconds.
 #[derive(Clone)]
 pub(super) struct HistogramData {
     buckets: Vec<(f64, u64)>,
@@ -68,7 +68,7 @@ pub(super) struct HistogramData {
 }
 
 impl HistogramData {
-    /// Bucket `i` counts what took less than `2^i` ms, the last one all the rest.
+    /// Bucket `i` counts durations below `2^i` ms, the last one all others.
     pub(super) fn new(counts: &[u64], sum_ms: u64) -> Self {
         let last = counts.len() - 1;
         let bound = |bucket| match bucket {
@@ -179,7 +179,7 @@ impl Page {
         Ok(())
     }
 
-    /// Durations, one histogram for each label or a single one without.
+    /// Durations, one histogram for each label, or a single one without.
     pub(super) fn histogram(
         &mut self,
         name: &str,
@@ -197,7 +197,7 @@ impl Page {
                 up_to += count;
                 let bound = match *bound {
                     f64::INFINITY => "+Inf".to_owned(),
-                    // OpenMetrics wants a point in every bound.
+                    // OpenMetrics demands a decimal point in every bound.
                     bound if bound.fract() == 0.0 => format!("{bound:.1}"),
                     bound => bound.to_string(),
                 };
@@ -208,13 +208,13 @@ impl Page {
         Ok(())
     }
 
-    /// Facts that are no numbers.
+    /// Facts as labels.
     pub(super) fn info(&mut self, name: &str, help: &str, labels: Labels<'_>) -> fmt::Result {
         let family = self.family(name, help, None, Kind::Info)?;
         self.sample(&family, labels, 1)
     }
 
-    /// Describes a family, and returns what its samples are called.
+    /// Describes a family and returns the name of its samples.
     fn family(
         &mut self,
         name: &str,

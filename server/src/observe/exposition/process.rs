@@ -1,4 +1,4 @@
-//! What the system says about this process. Read from `/proc`; where there is none, there is nothing to say.
+//! What the system knows about this process. Read from `/proc`; on systems without it, nothing.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ pub(super) fn open_fds() -> Option<u64> {
     Some(count.saturating_sub(1))
 }
 
-/// File descriptors that may be open. `None` also where there is no limit.
+/// How many file descriptors may be open. `None` also if there is no limit.
 pub(super) fn fds_max() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     field(&limits, "Max open files")?.parse().ok()

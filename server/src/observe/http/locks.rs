@@ -1,4 +1,4 @@
-//! Who holds and waits for what, in JSON.
+//! Locks with their holders and queues, in JSON.
 
 use super::parameters::{self, Listing};
 use super::{View, json, refuse};
@@ -16,14 +16,14 @@ use std::time::{Duration, SystemTime};
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1000;
 
-/// How many parts of the table one page looks at. A part is ten thousand keys or what a shard has, so this takes in all
-/// of a table that is not huge, and a page that stays short beyond that says where to go on.
+/// How many parts of the table one page reads. A part is ten thousand keys or the rest of a shard,
+/// so a page covers any table that is not huge. In a larger one, a short page still names the next.
 const PARTS_MAX: usize = 256;
 
-/// Locks taken from the engine at a time, which makes a copy of all their holders.
+/// Locks read from the engine at a time. The engine copies all their holders.
 const PART: usize = 32;
 
-/// Holders shown of a lock that is shared by more: on a page, and of one lock alone.
+/// How many holders of a shared lock are shown at most: on a page, and of one lock alone.
 const HOLDERS_ON_PAGE_MAX: usize = 16;
 const HOLDERS_MAX: usize = 1000;
 
@@ -36,11 +36,12 @@ struct Page {
     recovering: Option<Recovering>,
 }
 
-/// After a stop without notice: the server does not know all holders, so what is not listed may be held.
+/// The server recovers from a stop without notice: it does not know all holders, so a key that is
+/// not listed may be held.
 #[derive(Serialize)]
 struct Recovering {
     remaining_ms: u32,
-    /// The same as a time on the wall.
+    /// The same as a wall-clock time.
     until: String,
 }
 
@@ -60,13 +61,13 @@ struct Lock {
     key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
-    /// Of the last grant, whether or not it still stands.
+    /// The fence of the last grant, even if it has ended.
     last_fence: u64,
     holder_count: usize,
     queue_length: u32,
     /// The first of them, in the order of their grants.
     holders: Vec<LockHolder>,
-    /// Absent on a page, which says it for all its locks.
+    /// Absent on a page, which has it once for all its locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     recovering: Option<Recovering>,
 }
@@ -74,9 +75,9 @@ struct Lock {
 #[derive(Serialize)]
 struct LockHolder {
     fence: u64,
-    /// `null` for a grant so fresh that its owner is not written down yet.
+    /// `null` for a grant so new that its owner is not recorded yet.
     session_id: Option<u64>,
-    /// What the client calls itself.
+    /// The name that the client gave itself.
     client_name: Option<String>,
     is_shared: bool,
     /// It is renewed with its session.
@@ -86,7 +87,7 @@ struct LockHolder {
     held_ms: u64,
     /// Unless it is renewed, and its session kept alive. `null`: it has no end.
     remaining_ms: Option<u64>,
-    /// What ends then is its session.
+    /// Its end is the end of its session.
     ends_with_session: bool,
     metadata: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +116,7 @@ pub(super) async fn list(State(view): State<Arc<View>>, uri: Uri) -> Response {
             locks.push(lock(shared, &key, &state, HOLDERS_ON_PAGE_MAX, now));
         }
         next = part.next;
-        // Somebody's probe may be waiting for this thread.
+        // A health probe may be waiting for this thread.
         tokio::task::yield_now().await;
     }
     let next = next.map(|next| next.bits().to_string());
@@ -146,7 +147,7 @@ pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
             };
             json(StatusCode::OK, &lock)
         }
-        // Whether it is locked is not known, so "not found" would be untrue.
+        // Whether it is locked is not known, so "not found" would be a guess.
         (None, Some(recovering)) => {
             let sentence = format!(
                 "the server is recovering until {} and does not know all holders: this key may be held",

@@ -1,5 +1,5 @@
-//! Keys in paths and parameters in queries. Keys are any bytes, so what is percent-encoded is decoded to bytes here and
-//! nowhere else.
+//! Keys in paths and parameters in queries. Keys are any bytes, so percent-encoding is decoded to
+//! bytes, here and nowhere else.
 
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Reads a query string. The error is a sentence for whoever wrote it.
+    /// Reads a query string. The error is a sentence for its author.
     pub(super) fn parse(query: &str, limit_max: usize) -> Result<Listing, String> {
         let mut listing = Listing::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -21,7 +21,7 @@ impl Listing {
             let value = form_value(value);
             match name {
                 "prefix" => listing.prefix = value,
-                // An empty value is what a form sends for a field that was left alone.
+                // A form sends an empty value for a field that was not filled in.
                 "limit" | "cursor" if value.is_empty() => {}
                 "limit" => {
                     let limit = number(&value).filter(|limit| (1..=limit_max).contains(limit));
