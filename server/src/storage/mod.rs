@@ -9,7 +9,7 @@
 //! | `keeper.rs`   | meanwhile: one thread that keeps ceilings and horizon ahead of those who need them                |
 //! | `upkeep.rs`   | another one for what takes long: snapshots, and the next segment of the log                       |
 //! | `grace.rs`    | after a stop without notice: how long holders may claim what is theirs                            |
-//! | `photo.rs`    | snapshots: everything that is held, written down at once                                          |
+//! | `snapshot.rs` | snapshots: everything that is held, written down at once                                          |
 //!
 //! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which request in `core/record.rs`.
 //!
@@ -35,8 +35,8 @@ mod keeper;
 mod log_clock;
 mod long_leases;
 mod opening;
-mod photo;
 mod restore;
+mod snapshot;
 mod upkeep;
 
 #[cfg(test)]

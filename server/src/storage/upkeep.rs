@@ -1,7 +1,7 @@
 //! Upkeep of the log's files: snapshots, and the next segment ready before the writer needs it. Both may take
 //! as long as the disk does, so they have a thread of their own, and ceilings never wait for them.
 
-use super::{Storage, give_up, photo};
+use super::{Storage, give_up, snapshot};
 use crate::core::shared::Shared;
 use crate::system::standby::Standby;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Drop for Upkeep {
 fn look_after(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     storage.wal.restock()?;
     if storage.wal.wants_snapshot() {
-        photo::take_if_room(shared, storage)?;
+        snapshot::take_if_room(shared, storage)?;
     }
     Ok(())
 }
