@@ -202,15 +202,20 @@ impl Wal {
         self.append_batch(batch)
     }
 
-    /// Appends several records at once, for the price of one. A batch without records is on the disk as soon as everything
-    /// is that was appended before.
+    /// Appends several records at once, for the price of one. A batch without records is on the disk
+    /// as soon as everything is that was appended before.
     pub fn append_batch(&self, batch: Batch) -> Ticket {
         if batch.is_empty() {
-            return self.queue.issued();
+            return self.barrier();
         }
         let ticket = self.queue.push(batch);
         self.wake();
         ticket
+    }
+
+    /// A ticket that is on the disk when everything is that any thread has appended by now.
+    pub fn barrier(&self) -> Ticket {
+        self.queue.issued()
     }
 
     /// Everything up to this ticket is on the disk.

@@ -5,11 +5,12 @@
 //! while the out-buffer is above its high mark, so that only mail can bring it to `out_buffer_bytes_max`, where the peer is
 //! cut off; a frame that does not complete and a peer that does not read are cut off in time.
 
+use crate::conn::id::ConnectionId;
 use crate::conn::places::InLine;
 use crate::conn::stopping;
 use crate::core::Core;
 use crate::core::durable_replies::Held;
-use crate::core::mail::{ConnectionId, Waiter};
+use crate::core::mail::Waiter;
 use crate::native::dispatch::{Batch, Decided};
 use crate::native::{opening, reply};
 use crate::observe::notices::Notice;

@@ -3,6 +3,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod connection;
+pub(crate) mod id;
 pub(crate) mod listener;
 pub(crate) mod places;
 pub(crate) mod stopping;

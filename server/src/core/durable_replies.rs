@@ -120,7 +120,7 @@ impl Core {
     pub(crate) fn await_appended(&self) {
         if let Some(storage) = &self.shared.storage {
             self.append_now();
-            self.unsynced.borrow_mut().appended = Some(storage.wal.append_batch(Batch::new()));
+            self.unsynced.borrow_mut().appended = Some(storage.journal.barrier());
         }
     }
 
@@ -164,7 +164,7 @@ impl Core {
     }
 
     fn let_go(&self, storage: &Storage) {
-        let synced = storage.wal.synced();
+        let synced = storage.journal.settled();
         let mut unsynced = self.unsynced.borrow_mut();
         while let Some(turn) = unsynced.turns.front()
             && turn.ticket <= synced
@@ -182,7 +182,7 @@ impl Core {
     /// Whether the disk does not keep up: then a connection that waits for it is not read from.
     pub(crate) fn is_congested(&self) -> bool {
         let storage = self.shared.storage.as_ref();
-        storage.is_some_and(|storage| storage.wal.is_congested())
+        storage.is_some_and(|storage| storage.journal.is_congested())
     }
 }
 

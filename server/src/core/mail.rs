@@ -2,6 +2,7 @@
 //!
 //! The engine calls these with a shard's mutex held, so they only look things up and post.
 
+use crate::conn::id::ConnectionId;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Durations;
 use crate::redis::Message;
@@ -17,14 +18,6 @@ use tokio::sync::{Notify, mpsc};
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
 /// has a deadline, and its next renewal is refused.
 const MAIL_MAX: u32 = 100_000;
-
-/// A connection: which core has it, and where. Never reused for another connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ConnectionId {
-    pub(crate) core: u16,
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
 
 /// A waiting acquire: whom to tell, and what for.
 #[derive(Clone, Debug)]

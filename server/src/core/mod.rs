@@ -4,11 +4,13 @@ pub(crate) mod durable_replies;
 pub(crate) mod mail;
 pub(crate) mod record;
 pub(crate) mod shared;
+pub(crate) mod wakeup;
 
 use crate::conn::connection::{Connection, STIRRING_MAX, Speech};
+use crate::conn::id::ConnectionId;
 use crate::conn::places::{Line, strangers_max};
 use crate::core::durable_replies::Unsynced;
-use crate::core::mail::{ConnectionId, Mail, Waiter};
+use crate::core::mail::{Mail, Waiter};
 use crate::core::record::GrantTerms;
 use crate::core::shared::Shared;
 use crate::native::reply;

@@ -146,7 +146,7 @@ impl Shared {
         if let Some(storage) = &self.storage {
             session.mark_logged();
             let deadline = self.engine.session_deadline(session.id);
-            storage.wal.append(&Record::SessionOpened {
+            storage.journal.append(&Record::SessionOpened {
                 session: session.public_id,
                 ttl_ms: session.ttl_ms,
                 deadline_unix_ms: storage.unix_ms(deadline),

@@ -4,7 +4,8 @@
 
 use super::glob;
 use super::refusal::Refusal;
-use crate::core::mail::{ConnectionId, Mail, Switchboard};
+use crate::conn::id::ConnectionId;
+use crate::core::mail::{Mail, Switchboard};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use super::channels::{Channels, Topic};
 use super::command::Command;
 use super::name::Name;
 use super::port::Card;
-use crate::core::mail::ConnectionId;
+use crate::conn::id::ConnectionId;
 use engine::Tick;
 use protocol::resp::Version;
 use std::collections::BTreeSet;

@@ -8,7 +8,7 @@
 //! public one is random, is what clients and logs see, and outlives a restart; with it goes a secret that whoever has the
 //! server's key can check (`secret.rs`).
 
-use crate::core::mail::ConnectionId;
+use crate::conn::id::ConnectionId;
 use crate::session::secret::PUBLIC_ID_BITS;
 use engine::{Grant, SessionId, Tick};
 use hashbrown::HashMap;

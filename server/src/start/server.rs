@@ -6,6 +6,7 @@ use crate::conn::listener;
 use crate::conn::stopping::{self, Signals, Wish};
 use crate::core::Core;
 use crate::core::shared::{AdmissionHook, Shared};
+use crate::core::wakeup::{SyncHook, Wakeup};
 use crate::observe::audit;
 use crate::observe::http::Http;
 use crate::redis;
@@ -15,7 +16,7 @@ use crate::start::pinning;
 use crate::start::prefault::Stocker;
 use crate::start::preflight::{Preflight, Purpose, preflight};
 use crate::start::start_error::StartError;
-use crate::storage::{Keeper, SyncHook, Upkeep};
+use crate::storage::{Keeper, Upkeep};
 use crate::system::panics::{self, OnPanic};
 use engine::{Seat, SessionId};
 use hashbrown::HashMap;
@@ -179,7 +180,7 @@ impl Server {
         if let Some(opening) = opening {
             let shards = shared.engine.shard_count();
             let storage = opening
-                .start(posts, shards, restored.latest_end, late_acks)
+                .start(Wakeup { posts, late_acks }, shards, restored.latest_end)
                 .map_err(StartError::Storage)?;
             shared.storage = Some(Arc::new(storage));
             shared.record_lasting();

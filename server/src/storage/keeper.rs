@@ -60,8 +60,9 @@ impl Keeper {
                 }
             }
         });
-        // Nobody rings before clients are let in, and a ring that comes now is found in the first round.
-        let _ = alarm.keeper.set(thread.thread().clone());
+        // The alarm is not rung before clients are let in, and an earlier ring is found in the first
+        // round.
+        alarm.set_keeper(thread.thread().clone());
         Keeper {
             is_stopping,
             thread: Some(thread),
@@ -112,8 +113,8 @@ impl Rounds {
         for &(shard, ceiling) in &raised {
             push_ceilings(&mut batch, std::iter::once(shard), ceiling);
         }
-        let wal = &self.storage.wal;
-        wal.wait(wal.append_batch(batch))?;
+        let journal = &self.storage.journal;
+        journal.wait(journal.append_batch(batch))?;
         for (shard, ceiling) in raised {
             engine.raise_ceiling(shard, ceiling, now);
         }
@@ -136,9 +137,9 @@ impl Rounds {
     fn look_at_clock(&mut self, now: Tick) {
         let storage = &self.storage;
         if let Some(step) = storage.clock.step() {
-            storage.wal.append(&step.record);
+            storage.journal.append(&step.record);
         } else if self.clock_written.ms_until(now) >= CLOCK_EVERY_MS {
-            storage.wal.append(&storage.clock.record());
+            storage.journal.append(&storage.clock.record());
         } else {
             return;
         }

@@ -1,15 +1,21 @@
-//! What has to survive a crash, and who sees to it that it does.
+//! What has to survive a crash, and which part of the server sees to it.
 //!
-//! | file          | what                                                                                              |
-//! |---------------|---------------------------------------------------------------------------------------------------|
-//! | `mod.rs`      | the log as all cores share it: the horizon, the alarm for ceilings                                |
-//! | `log_clock.rs`| the time in which everything is written                                                           |
-//! | `long_leases.rs` | which leases are written down one by one in `fence`                                            |
-//! | `opening.rs`  | at the start: read the log, decide about floor and grace; `restore.rs`: put locks back            |
-//! | `keeper.rs`   | meanwhile: one thread that keeps ceilings and horizon ahead of those who need them                |
-//! | `upkeep.rs`   | another one for what takes long: snapshots, and the next segment of the log                       |
-//! | `grace.rs`    | after a stop without notice: how long holders may claim what is theirs                            |
-//! | `snapshot.rs` | snapshots: everything that is held, written down at once                                          |
+//! | file             | what                                                                       |
+//! |------------------|----------------------------------------------------------------------------|
+//! | `mod.rs`         | the log as all cores share it, and the horizon                             |
+//! | `journal.rs`     | the seam: where records go, and when they are safe there                   |
+//! | `log_clock.rs`   | the time in which everything is written                                    |
+//! | `long_leases.rs` | which leases are written down one by one in `fence`                        |
+//! | `alarm.rs`       | the engine says that fences run low                                        |
+//! | `grace.rs`       | after a crash: how long holders may claim their locks                      |
+//! | `opening.rs`     | at the start: read the log, decide about floor and grace                   |
+//! | `restore.rs`     | at the start: put sessions and locks back                                  |
+//! | `keeper.rs`      | a thread that raises ceilings and horizon before they are reached          |
+//! | `upkeep.rs`      | a thread for what takes long: snapshots, and the next segment of the log   |
+//! | `snapshot.rs`    | everything that is held, written down at once                              |
+//!
+//! The first six know neither cores nor sessions. The others stand above them: they read and write
+//! the engine, and nothing else of the server needs them but its start.
 //!
 //! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which request in `core/record.rs`.
 //!
@@ -30,7 +36,9 @@
 //!   of that moment. Room for a spare segment or a snapshot is the one thing that may be refused:
 //!   see `wal/room.rs`.
 
+mod alarm;
 mod grace;
+mod journal;
 mod keeper;
 mod log_clock;
 mod long_leases;
@@ -42,6 +50,7 @@ mod upkeep;
 #[cfg(test)]
 mod lives;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use grace::{Horizon, Recovery};
 pub(crate) use keeper::Keeper;
 pub(crate) use log_clock::{FOREVER_UNIX_MS, LogClock, unix_now_ms};
@@ -50,13 +59,12 @@ pub(crate) use opening::{Opening, floor_without_log};
 pub(crate) use restore::{Restored, restore};
 pub(crate) use upkeep::Upkeep;
 
-use crate::core::mail::Post;
-use engine::{SleepFlag, Tick};
+use engine::Tick;
+use journal::Journal;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
-use wal::{Batch, Leases, Listener, Record, Scope, Ticket, Wal, WalError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use wal::{Batch, Record, Scope, Ticket, WalError};
 
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;
@@ -65,15 +73,12 @@ pub const EXIT_DISK: i32 = 74;
 /// makes syncs more frequent.
 const HORIZON_AHEAD_MS: u64 = 2_000;
 
-/// Bytes of records that are appended at once while long leases are written down.
-const BATCH_BYTES: usize = 1 << 20;
-
 /// How much finer than this nobody wants to know when the latest lease ends: it saves a write for most grants.
 const LATEST_END_GRAIN_MS: u64 = 64;
 
 /// The log, as all cores share it.
 pub(crate) struct Storage {
-    pub(crate) wal: Wal,
+    pub(crate) journal: Journal,
     pub(crate) scope: Scope,
     pub(crate) clock: LogClock,
     /// The longest lease that the horizon covers; longer ones are written down.
@@ -92,14 +97,14 @@ pub(crate) struct Storage {
 
 impl Storage {
     pub(crate) fn new(
-        wal: Wal,
+        journal: Journal,
         scope: Scope,
         clock: LogClock,
         lease_ms_max: u32,
         long: Arc<LongLeases>,
     ) -> Self {
         Storage {
-            wal,
+            journal,
             scope,
             clock,
             lease_ms_max,
@@ -111,23 +116,6 @@ impl Storage {
         }
     }
 
-    /// Writes down those of the leases that were found which are long ones for this server, and were
-    /// not for the one that wrote them down. May wait for the disk.
-    fn write_down_long(&self, leases: &Leases) -> Result<(), WalError> {
-        let mut records = Batch::new();
-        for (lease, is_written_down) in leases.holds() {
-            if !is_written_down && self.long.contains(lease.key, lease.fence) {
-                records.push(&Record::GrantedLong(lease));
-            }
-            if records.bytes() >= BATCH_BYTES {
-                self.wal.wait(self.append(std::mem::take(&mut records)))?;
-            }
-        }
-        // The first horizon is appended behind this, and waited for.
-        self.append(records);
-        Ok(())
-    }
-
     /// Makes the first horizon durable, beyond all short leases that were put back. From that record
     /// on, what becomes of them is not written down any more. Waits for the disk.
     fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
@@ -136,8 +124,8 @@ impl Storage {
 
     /// Makes a horizon durable. Waits for the disk.
     fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
-        let ticket = self.wal.append(&self.ask_horizon(horizon));
-        self.wal.wait(ticket)?;
+        let ticket = self.journal.append(&self.ask_horizon(horizon));
+        self.journal.wait(ticket)?;
         self.horizon_synced(horizon);
         Ok(())
     }
@@ -174,10 +162,10 @@ impl Storage {
     /// Appends records. If the wall clock was set forward, the log hears of it with them.
     pub(crate) fn append(&self, mut records: Batch) -> Ticket {
         match self.clock.step_ahead() {
-            None => self.wal.append_batch(records),
+            None => self.journal.append_batch(records),
             Some(step) => {
                 records.push(&step.record);
-                self.wal.append_batch(records)
+                self.journal.append_batch(records)
             }
         }
     }
@@ -219,62 +207,6 @@ impl Storage {
     pub(crate) fn horizon_synced(&self, horizon: Tick) {
         self.horizon_ms
             .fetch_max(horizon.as_ms(), Ordering::Release);
-    }
-}
-
-/// Where to look when somebody says that fences run low. Rung under a shard's mutex, so it only sets a mark.
-pub(crate) struct Alarm {
-    low: Box<[AtomicBool]>,
-    keeper: OnceLock<Thread>,
-}
-
-impl Alarm {
-    pub(crate) fn new(shards: usize) -> Self {
-        Alarm {
-            low: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-            keeper: OnceLock::new(),
-        }
-    }
-
-    /// Fences of this shard run low. Said with every grant until they do not.
-    pub(crate) fn ring(&self, shard: usize) {
-        // Looked at before it is changed: once it is set, the line stays shared.
-        if !self.low[shard].load(Ordering::Relaxed)
-            && !self.low[shard].swap(true, Ordering::AcqRel)
-            && let Some(keeper) = self.keeper.get()
-        {
-            keeper.unpark();
-        }
-    }
-
-    fn take_low(&self, shard: usize) -> bool {
-        self.low[shard].load(Ordering::Relaxed) && self.low[shard].swap(false, Ordering::AcqRel)
-    }
-}
-
-/// Wakes the cores that wait for the disk.
-pub(crate) struct Wakeup {
-    pub(crate) posts: Arc<[Post]>,
-    /// Called between a sync and the cores that hear of it. For tests.
-    pub(crate) late_acks: Option<SyncHook>,
-}
-
-/// Something that takes a moment.
-pub(crate) type SyncHook = Arc<dyn Fn() + Send + Sync>;
-
-impl Listener for Wakeup {
-    fn synced(&mut self, _: Ticket) {
-        if let Some(late) = &self.late_acks {
-            late();
-        }
-        // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
-        for post in SleepFlag::to_wake(&self.posts, |post| &post.awaits_sync) {
-            post.bell.notify_one();
-        }
-    }
-
-    fn failed(&mut self, error: &WalError) {
-        give_up(error);
     }
 }
 

@@ -1,17 +1,23 @@
 //! The start: read the log, decide where fences go on and whether there is a grace period.
 
-use super::{Horizon, LogClock, LongLeases, Storage, SyncHook, Wakeup, give_up, unix_now_ms};
+use super::journal::Journal;
+use super::{Horizon, LogClock, LongLeases, Storage, give_up, unix_now_ms};
 use crate::config::{Config, Durability};
-use crate::core::mail::{Post, Switchboard};
+use crate::core::mail::Switchboard;
 use crate::session::secret::SessionKeys;
 use crate::system::clock::Clock;
 use engine::{Engine, Fence, Tick};
 use std::sync::Arc;
 use std::time::Duration;
-use wal::{Batch, Disk, Highest, Opened, Options, Record, Recovered, Scope, WalError};
+use wal::{
+    Batch, Disk, Highest, Leases, Listener, Opened, Options, Record, Recovered, Scope, WalError,
+};
 
 /// Fences that are made ready at once, per shard.
 pub(super) const CEILING_STEP: u64 = 1 << 20;
+
+/// Bytes of records that are appended at once while long leases are written down.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// What was found in the data directory, before there is an engine.
 pub(crate) struct Opening {
@@ -100,29 +106,50 @@ impl Opening {
     /// durable. Waits for the disk.
     pub(crate) fn start(
         self,
-        posts: Arc<[Post]>,
+        listener: impl Listener,
         shards: usize,
         latest_end: Tick,
-        late_acks: Option<SyncHook>,
     ) -> Result<Storage, WalError> {
         let ceiling = self.ceiling();
-        let wal = self
-            .opened
-            .at(self.clock.now_unix_ms())
-            .start(Wakeup { posts, late_acks })?;
-        let storage = Storage::new(wal, self.scope, self.clock, self.lease_ms_max, self.long);
+        let wal = self.opened.at(self.clock.now_unix_ms()).start(listener)?;
+        let journal = Journal::Disk(wal);
+        let storage = Storage::new(
+            journal,
+            self.scope,
+            self.clock,
+            self.lease_ms_max,
+            self.long,
+        );
         let mut batch = Batch::new();
         batch.push(&storage.clock.record());
         if ceiling > self.floor {
             push_ceilings(&mut batch, 0..shards, ceiling);
         }
-        storage.wal.wait(storage.append(batch))?;
+        storage.journal.wait(storage.append(batch))?;
         if self.scope == Scope::Fences {
-            storage.write_down_long(&self.recovered.leases)?;
+            write_down_long(&storage, &self.recovered.leases)?;
             storage.begin(latest_end)?;
         }
         Ok(storage)
     }
+}
+
+/// Writes down the long leases that were found, unless the server before this one already did so.
+/// May wait for the disk.
+fn write_down_long(storage: &Storage, leases: &Leases) -> Result<(), WalError> {
+    let mut records = Batch::new();
+    for (lease, is_written_down) in leases.holds() {
+        if !is_written_down && storage.long.contains(lease.key, lease.fence) {
+            records.push(&Record::GrantedLong(lease));
+        }
+        if records.bytes() >= BATCH_BYTES {
+            let records = std::mem::take(&mut records);
+            storage.journal.wait(storage.append(records))?;
+        }
+    }
+    // The first horizon is appended behind this, and waited for.
+    storage.append(records);
+    Ok(())
 }
 
 fn highest_of(recovered: &Recovered) -> Highest {
@@ -235,7 +262,7 @@ pub(super) fn open_up(storage: &Storage, engine: &Engine<Switchboard>, now: Tick
     let ceiling = next_ceiling(engine.ceiling(0));
     let mut batch = Batch::new();
     push_ceilings(&mut batch, 0..engine.shard_count(), ceiling);
-    if let Err(error) = storage.wal.wait(storage.wal.append_batch(batch)) {
+    if let Err(error) = storage.journal.wait(storage.journal.append_batch(batch)) {
         give_up(&error);
     }
     for shard in 0..engine.shard_count() {

@@ -29,7 +29,10 @@ enum Part {
 
 /// Writes a snapshot of what this server writes down while it runs.
 pub(super) fn take(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
-    let mut snapshot = storage.wal.begin_snapshot(storage.clock.now_unix_ms())?;
+    let mut snapshot = storage
+        .journal
+        .disk()
+        .begin_snapshot(storage.clock.now_unix_ms())?;
     if !have_cores_append(shared) {
         return Ok(());
     }
@@ -67,7 +70,9 @@ fn have_cores_append(shared: &Shared) -> bool {
 /// already.
 pub(super) fn take_if_room(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     match take(shared, storage) {
-        Err(error) if error.is_for_want_of_room() && storage.wal.failure().is_none() => Ok(()),
+        Err(error) if error.is_for_want_of_room() && storage.journal.disk().failure().is_none() => {
+            Ok(())
+        }
         taken => taken,
     }
 }
@@ -80,13 +85,13 @@ impl Storage {
         if shared.recovery.is_on() {
             return Ok(());
         }
-        let mut snapshot = self.wal.begin_snapshot(now_unix_ms)?;
+        let mut snapshot = self.journal.disk().begin_snapshot(now_unix_ms)?;
         // All turns are over.
         snapshot.mark_shown()?;
         add_bounds(shared, self, &mut snapshot)?;
         add_leases(shared, self, Part::All, &mut snapshot)?;
         snapshot.finish()?;
-        self.wal.close(now_unix_ms)
+        self.journal.disk().close(now_unix_ms)
     }
 }
 

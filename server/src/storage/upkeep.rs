@@ -54,8 +54,9 @@ impl Drop for Upkeep {
 }
 
 fn look_after(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
-    storage.wal.restock()?;
-    if storage.wal.wants_snapshot() {
+    let log = storage.journal.disk();
+    log.restock()?;
+    if log.wants_snapshot() {
         snapshot::take_if_room(shared, storage)?;
     }
     Ok(())

@@ -32,7 +32,8 @@ impl LogNumbers {
     /// `None` if there is no log.
     pub(super) fn take(shared: &Shared) -> Option<Self> {
         let storage = shared.storage.as_ref()?;
-        let log = storage.wal.metrics();
+        let files = storage.journal.disk();
+        let log = files.metrics();
         let engine = &shared.engine;
         let now = shared.clock.now();
         let snapshot_unix_ms = log.snapshot_unix_ms.get();
@@ -43,9 +44,9 @@ impl LogNumbers {
             batches: log.batch_records.count(),
             bytes_written: log.bytes_written.get(),
             segments: log.segments.get(),
-            spares: storage.wal.spare_count() as u64,
+            spares: files.spare_count() as u64,
             no_room: log.no_room.get(),
-            room_bytes: storage.wal.room_bytes(),
+            room_bytes: files.room_bytes(),
             snapshots: log.snapshots.get(),
             snapshot_age_ms: if snapshot_unix_ms == 0 { 0 } else { age_ms },
             snapshot_ms: log.snapshot_ms.get(),

@@ -2,7 +2,7 @@
 //! arrival.
 
 use super::Call;
-use crate::core::mail::ConnectionId;
+use crate::conn::id::ConnectionId;
 use crate::redis::client::Blocked;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
