@@ -46,7 +46,7 @@
 //! where the server named them. So a history proves little by being accepted once; that is why runs are long, and why
 //! [`Summary::demand`] rejects those in which nothing was at stake.
 
-use crate::history::{End, Grant, History, LifeEnd, Time};
+use crate::history::{End, Grant, History, LifeEnd, Pause, Time};
 use crate::redis;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -275,6 +275,10 @@ pub struct Summary {
     pub probes_refused: usize,
     /// Times that the server named a holder.
     pub sightings: usize,
+    /// Times that a process of clients was stopped.
+    pub pauses: usize,
+    /// Grants whose promise ended while their client was stopped.
+    pub ended_in_a_pause: usize,
 }
 
 impl Summary {
@@ -294,6 +298,8 @@ impl Summary {
         self.releases += other.releases;
         self.probes_refused += other.probes_refused;
         self.sightings += other.sightings;
+        self.pauses += other.pauses;
+        self.ended_in_a_pause += other.ended_in_a_pause;
     }
 
     /// Refuses a run in which nothing was at stake. Its promises may all have been kept, but nobody knows.
@@ -335,6 +341,8 @@ impl fmt::Display for Summary {
             ("releases", self.releases),
             ("  tried again, refused", self.probes_refused),
             ("sightings", self.sightings),
+            ("pauses of clients", self.pauses),
+            ("  leases that ended then", self.ended_in_a_pause),
         ] {
             writeln!(f, "{what:24} {count:>9}")?;
         }
@@ -554,6 +562,7 @@ impl Checker<'_> {
             grants,
             sightings,
             probes,
+            pauses,
             ..
         } = self.history;
         let released = self.released();
@@ -588,6 +597,7 @@ impl Checker<'_> {
             keys,
             releases: released.len(),
             sightings: sightings.len(),
+            pauses: pauses.len(),
             ..Summary::default()
         };
         for grant in grants {
@@ -595,6 +605,11 @@ impl Checker<'_> {
                 continue;
             };
             summary.claims += 1;
+            let ends_in = |pause: &Pause| {
+                let is_stopped = grant.holder.starts_with(&*pause.clients);
+                is_stopped && grant.answered < pause.from && (pause.from..pause.to).contains(&end)
+            };
+            summary.ended_in_a_pause += usize::from(pauses.iter().any(ends_in));
             let Some(killed) = kills()
                 .map(|life| life.ended)
                 .find(|killed| (grant.answered..end).contains(killed))

@@ -1,42 +1,36 @@
 //! One run: the lives of the server, and when they end.
 
 use crate::checker::Mode;
+use crate::clients::Clients;
+use crate::crowd::Crowd;
 use crate::history::{History, Life, LifeEnd, Recorder, Time};
 use crate::prober;
 use crate::process::{Program, Server, Site, free_address};
 use crate::redis::RedisWorker;
 use crate::trouble::{PAUSE_MS, STEP_NOTICED, STEPS_MS, Trouble, damage_and_repair};
-use crate::worker::{Shared, Worker};
-use fencepost::Client;
+use crate::worker::Shared;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Few enough that their clients meet all the time.
-const KEY_COUNT: usize = 6;
-const HECTIC_KEY_COUNT: usize = 2;
-const CLIENT_COUNT: usize = 6;
-/// Of these, the last.
-const HECTIC_CLIENT_COUNT: usize = 2;
-const TASKS_PER_CLIENT: usize = 2;
-/// On which all of these run.
-const CLIENT_THREADS: usize = 2;
+/// Most clients run in processes of their own, so that some can be stopped while others go on.
+const CLIENT_PROCESS_COUNT: usize = 2;
 const REDIS_CLIENT_COUNT: usize = 4;
 
 /// A server that grants nothing for this long, though all leases are shorter, never will.
 const STUCK: Duration = Duration::from_secs(60);
-
-/// How long the clients may take to come to an end.
-const WIND_UP: Duration = Duration::from_secs(30);
 
 /// What a run does.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What is run.
     pub program: Program,
-    /// How it is run.
+    /// This crate's own binary, to run clients in.
+    pub client_program: PathBuf,
+    /// How the server is run.
     pub mode: Mode,
     /// How often it is killed.
     pub kills: usize,
@@ -68,6 +62,9 @@ pub struct Outcome {
     /// What befell server and clients besides kills, and how often.
     pub troubles: BTreeMap<&'static str, u64>,
 }
+
+/// How pauses of clients are called in [`Outcome::troubles`].
+pub const CLIENT_PAUSES: &str = "pauses of a process of clients";
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug)]
@@ -102,11 +99,6 @@ impl Fate {
 /// something that no server may do, like not starting; what is in the history is for the checker.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Outcome, String> {
     let system = |error: std::io::Error| format!("the system refused: {error}");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(CLIENT_THREADS)
-        .enable_all()
-        .build()
-        .map_err(system)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let home = tempfile::tempdir().map_err(system)?;
     let site = Site {
@@ -125,7 +117,18 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     });
 
     let first = Alive::start(&site, &recorder)?;
-    let crowd = runtime.block_on(Crowd::gather(&site.address, &shared, &mut random))?;
+    let clients: Result<Vec<Clients>, String> = (0..CLIENT_PROCESS_COUNT)
+        .map(|process| {
+            let crowd = Crowd {
+                address: site.address.clone(),
+                process,
+                seed: random.u64(..),
+                start_ns: recorder.start_clock().as_nanos() as u64,
+            };
+            Clients::start(&plan.client_program, &crowd, &shared)
+        })
+        .collect();
+    let clients = clients?;
     let prober = {
         let shared = shared.clone();
         let address = site.address.parse().expect("it was made of digits");
@@ -147,15 +150,17 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
         plan,
         site,
         recorder: &recorder,
-        clients: runtime.handle().clone(),
+        clients,
         troubles: BTreeMap::new(),
         random,
     };
     let ended = killer.kill_often(first, plan.kills, progress);
-    let troubles = std::mem::take(&mut killer.troubles);
+    let Killer {
+        clients, troubles, ..
+    } = killer;
     shared.stop.store(true, Ordering::Relaxed);
     // The last server stays until all are done, so that everything gets its answer.
-    let wound_up = runtime.block_on(crowd.disperse());
+    let wound_up = wind_up(clients);
     if prober.join().is_err() {
         return Err("the prober panicked".to_owned());
     }
@@ -173,12 +178,19 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
     })
 }
 
+/// Ends the processes of clients in good order.
+fn wind_up(mut clients: Vec<Clients>) -> Result<(), String> {
+    for process in &mut clients {
+        process.wind_up()?;
+    }
+    clients.into_iter().try_for_each(Clients::end)
+}
+
 struct Killer<'a> {
     plan: &'a Plan,
     site: Site,
     recorder: &'a Recorder,
-    /// Where the clients run.
-    clients: tokio::runtime::Handle,
+    clients: Vec<Clients>,
     troubles: BTreeMap<&'static str, u64>,
     random: fastrand::Rng,
 }
@@ -193,6 +205,11 @@ impl Killer<'_> {
     ) -> Result<Alive, String> {
         let mut alive = first;
         let mut done = 0;
+        if self.plan.has(Trouble::Pauses) {
+            // However short the run is.
+            alive.wait_for_grant(self.recorder)?;
+            self.pause_clients()?;
+        }
         while done + 1 < kills {
             let (pause, end) = match Fate::pick(&mut self.random) {
                 // The life that is to be cut short at its start is the next one.
@@ -264,15 +281,10 @@ impl Killer<'_> {
         if !self.plan.has(Trouble::Pauses) || self.random.u8(..4) > 0 {
             return Ok(());
         }
-        let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
         if self.random.bool() {
-            // What stops the threads of a process stops its tasks and its timers, and so does this.
-            for _ in 0..CLIENT_THREADS {
-                self.clients.spawn(async move { std::thread::sleep(pause) });
-            }
-            self.note("pauses of the clients");
-            return Ok(());
+            return self.pause_clients();
         }
+        let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
         alive.server.pause()?;
         std::thread::sleep(pause);
         if end == LifeEnd::Killed && self.random.bool() {
@@ -283,7 +295,18 @@ impl Killer<'_> {
         alive.server.go_on()
     }
 
-    /// Now and then somebody sets the clock of the machine on which the server runs.
+    /// Stops one process of clients, which goes on by itself. The others and the server do not wait
+    /// for it.
+    fn pause_clients(&mut self) -> Result<(), String> {
+        let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
+        let index = self.random.usize(..self.clients.len());
+        if self.clients[index].pause_for(pause)? {
+            self.note(CLIENT_PAUSES);
+        }
+        Ok(())
+    }
+
+    /// Now and then an operator sets the clock of the machine on which the server runs.
     fn set_clock(&mut self, alive: &mut Alive) -> Result<(), String> {
         if !self.plan.has(Trouble::Clocks) || self.random.u8(..4) > 0 {
             return Ok(());
@@ -379,75 +402,6 @@ impl Alive {
             LifeEnd::Stopped => self.server.stop()?,
         }
         recorder.lived(life);
-        Ok(())
-    }
-}
-
-/// The clients.
-struct Crowd {
-    clients: Vec<Client>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
-}
-
-impl Crowd {
-    async fn gather(
-        address: &str,
-        shared: &Arc<Shared>,
-        random: &mut fastrand::Rng,
-    ) -> Result<Self, String> {
-        let mut crowd = Crowd {
-            clients: Vec::new(),
-            tasks: Vec::new(),
-        };
-        let keys = |name, count| -> Vec<Arc<str>> {
-            let names = (0..count).map(|number| format!("{name}/{number}").into());
-            names.collect()
-        };
-        for number in 0..CLIENT_COUNT {
-            let is_hectic = number >= CLIENT_COUNT - HECTIC_CLIENT_COUNT;
-            let session_ttl = Duration::from_millis([900, 1_200, 1_600, 2_000][number % 4]);
-            let connected = Client::builder()
-                .address(address)
-                .name(format!("client-{number}"))
-                .connections(1 + number % 2)
-                .session_ttl(session_ttl)
-                .connect_timeout(Duration::from_secs(1))
-                .request_timeout(Duration::from_secs(1))
-                .connect()
-                .await;
-            let client = connected.map_err(|error| error.to_string())?;
-            for task in 0..TASKS_PER_CLIENT {
-                let worker = Worker {
-                    shared: shared.clone(),
-                    keys: match is_hectic {
-                        true => keys("busy", HECTIC_KEY_COUNT),
-                        false => keys("key", KEY_COUNT),
-                    },
-                    is_hectic,
-                    client: client.clone(),
-                    session_ttl,
-                    name: format!("client-{number}/{task}").into(),
-                    random: random.fork(),
-                };
-                crowd.tasks.push(tokio::spawn(worker.run()));
-            }
-            crowd.clients.push(client);
-        }
-        Ok(crowd)
-    }
-
-    async fn disperse(self) -> Result<(), String> {
-        for task in self.tasks {
-            match tokio::time::timeout(WIND_UP, task).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(format!("a client's task failed: {error}")),
-                Err(_) => return Err("a client's task does not come to an end".to_owned()),
-            }
-        }
-        for client in self.clients {
-            // Without a goodbye the session ends by itself.
-            let _ = tokio::time::timeout(WIND_UP, client.close()).await;
-        }
         Ok(())
     }
 }

@@ -1,7 +1,16 @@
-//! What was seen in a run. All times are microseconds on the clock of the process that drives the clients, which is
-//! monotonic; the server's clocks appear nowhere.
+//! What was seen in a run.
+//!
+//! All times are microseconds since the run began, on the machine's monotonic clock, which all
+//! processes of a run share. The server's clocks appear nowhere.
+//!
+//! Most clients run in processes of their own. There a [`Recorder`] writes each [`Event`] as a line
+//! of JSON; the driver reads the lines and adds them to its own history.
 
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,6 +29,8 @@ pub struct History {
     pub sightings: Vec<Sighting>,
     /// Every attempt to use a lock that had been given back.
     pub probes: Vec<Probe>,
+    /// Every time that a process of clients was stopped by SIGSTOP.
+    pub pauses: Vec<Pause>,
     /// How far the wall clock may have moved against the monotonic one while a lease lasted. The server counts the time
     /// between two lives by the former.
     pub clock_drift_us: u64,
@@ -45,8 +56,19 @@ pub enum LifeEnd {
     Stopped,
 }
 
-/// One grant: a lock that a client was told it has.
+/// A time for which a process of clients was stopped.
 #[derive(Clone, Debug)]
+pub struct Pause {
+    /// What the names of its clients begin with.
+    pub clients: Arc<str>,
+    /// When it stood still.
+    pub from: Time,
+    /// When it was continued: read just before the signal was sent.
+    pub to: Time,
+}
+
+/// One grant: a lock that a client was told it has.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Grant {
     /// What is locked.
     pub key: Arc<str>,
@@ -54,7 +76,7 @@ pub struct Grant {
     pub fence: u64,
     /// Others may have it too, if they share it as well.
     pub is_shared: bool,
-    /// Who has it, for people.
+    /// The name of the client that has it.
     pub holder: Arc<str>,
     /// For how long it was asked, or how long its session outlives its last sign of life.
     pub ttl_us: u64,
@@ -62,15 +84,15 @@ pub struct Grant {
     pub begun: Time,
     /// When it had the grant.
     pub answered: Time,
-    /// Until when the client was told, or could conclude, that the lock is certainly its own: by the grant and by every
-    /// renewal that was answered yes.
+    /// Until when the client was told, or could conclude, that the lock is certainly its own: by
+    /// the grant and by every renewal that was answered yes.
     pub promises: Vec<Time>,
     /// How it ended.
     pub end: End,
 }
 
 /// How a grant ended, as its client sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum End {
     /// It was still held when the history ended.
     Open,
@@ -81,13 +103,13 @@ pub enum End {
         /// When it had the answer.
         answered: Time,
     },
-    /// It was given back, and nobody knows whether the server heard of it: the guard was dropped, the answer got lost, or it
-    /// came too late.
+    /// It was given back, and it is not known whether the server heard of it: the guard was
+    /// dropped, the answer got lost, or it came too late.
     Abandoned {
         /// When.
         begun: Time,
     },
-    /// The client was told that it is gone, or gave it up because nobody confirmed it in time.
+    /// The client was told that it is gone, or gave it up because it was not confirmed in time.
     Lost {
         /// When the client knew.
         at: Time,
@@ -98,8 +120,8 @@ pub enum End {
     },
 }
 
-/// The server said that a key was held under a fence: by refusing somebody else, or because it was asked.
-#[derive(Clone, Debug)]
+/// The server said that a key was held under a fence: it refused another client, or was asked.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sighting {
     /// Which key.
     pub key: Arc<str>,
@@ -128,33 +150,85 @@ pub struct Probe {
     pub is_accepted: bool,
 }
 
+/// One entry of a history, as a process of clients sends it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Event {
+    /// All clients of the process are connected.
+    Ready,
+    /// Grants are numbered in the order in which they come, from 0.
+    Granted(Grant),
+    Promised {
+        grant: GrantIndex,
+        until: Time,
+    },
+    /// Replaces all earlier promises.
+    PromisedAnew {
+        grant: GrantIndex,
+        until: Time,
+    },
+    Ended {
+        grant: GrantIndex,
+        end: End,
+    },
+    Saw(Sighting),
+    /// Failures that the clients met, with their number: the last event.
+    Met(BTreeMap<String, u64>),
+}
+
 /// Writes a history from many tasks at once.
-#[derive(Debug)]
 pub struct Recorder {
     start: Instant,
+    /// `start` on the clock of [`monotonic`].
+    start_clock: Duration,
     /// Unix time minus monotonic time, when it was last looked at.
     offset_us: Mutex<i128>,
     grant_count: AtomicU64,
-    history: Mutex<History>,
+    book: Mutex<Book>,
+}
+
+/// Where a recorder writes.
+enum Book {
+    /// Into memory, for the checker.
+    Kept(History),
+    /// To the process that keeps the history.
+    Sent(Box<dyn Write + Send>),
 }
 
 /// Names a grant in the history that is being written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct GrantIndex(usize);
 
 impl Default for Recorder {
     fn default() -> Self {
-        let start = Instant::now();
-        Recorder {
-            start,
-            offset_us: Mutex::new(offset_us(start)),
-            grant_count: AtomicU64::new(0),
-            history: Mutex::default(),
-        }
+        let (start, start_clock) = both_clocks();
+        Self::new(start, start_clock, Book::Kept(History::default()))
     }
 }
 
 impl Recorder {
+    fn new(start: Instant, start_clock: Duration, book: Book) -> Self {
+        Recorder {
+            start,
+            start_clock,
+            offset_us: Mutex::new(offset_us(start)),
+            grant_count: AtomicU64::new(0),
+            book: Mutex::new(book),
+        }
+    }
+
+    /// A recorder for a process of clients. `start_clock` is that of the recorder it writes to.
+    pub(crate) fn sending(start_clock: Duration, to: Box<dyn Write + Send>) -> io::Result<Self> {
+        let (now, clock) = both_clocks();
+        let start = now.checked_sub(clock.saturating_sub(start_clock));
+        let start = start.ok_or_else(|| io::Error::other("the run began before the clock"))?;
+        Ok(Self::new(start, start_clock, Book::Sent(to)))
+    }
+
+    /// When the run began, for [`Recorder::sending`].
+    pub(crate) fn start_clock(&self) -> Duration {
+        self.start_clock
+    }
+
     /// The time by which everything is recorded.
     pub fn now(&self) -> Time {
         self.time_of(Instant::now())
@@ -172,59 +246,171 @@ impl Recorder {
 
     /// A lock was granted.
     pub fn granted(&self, grant: Grant) -> GrantIndex {
-        let mut history = self.history.lock();
-        history.grants.push(grant);
-        self.grant_count.fetch_add(1, Ordering::Relaxed);
-        GrantIndex(history.grants.len() - 1)
+        let mut book = self.book.lock();
+        book.write(Event::Granted(grant));
+        // Under the mutex, so that numbers and entries have one order.
+        let index = self.grant_count.fetch_add(1, Ordering::Relaxed);
+        GrantIndex(index as usize)
     }
 
     /// A lock is certainly held until then.
     pub fn promised(&self, grant: GrantIndex, until: Time) {
-        let promises = &mut self.history.lock().grants[grant.0].promises;
-        if promises.last() != Some(&until) {
-            promises.push(until);
-        }
+        self.write(Event::Promised { grant, until });
     }
 
-    /// A lease was set to end then, and whatever was promised before counts no more.
+    /// A lease was set to end then, and what was promised before counts no more.
     pub fn promised_anew(&self, grant: GrantIndex, until: Time) {
-        self.history.lock().grants[grant.0].promises = vec![until];
+        self.write(Event::PromisedAnew { grant, until });
     }
 
     /// A lock is not held any more.
     pub fn ended(&self, grant: GrantIndex, end: End) {
-        self.history.lock().grants[grant.0].end = end;
+        self.write(Event::Ended { grant, end });
     }
 
     /// The server named a holder.
     pub fn saw(&self, sighting: Sighting) {
-        self.history.lock().sightings.push(sighting);
+        self.write(Event::Saw(sighting));
     }
 
-    /// Somebody tried to use what had been given back.
+    pub(crate) fn write(&self, event: Event) {
+        self.book.lock().write(event);
+    }
+
+    /// A client tried to use what it had given back.
     pub fn probed(&self, probe: Probe) {
-        self.history.lock().probes.push(probe);
+        self.keep(|history| history.probes.push(probe));
+    }
+
+    /// A process of clients was stopped for a while.
+    pub(crate) fn paused(&self, pause: Pause) {
+        self.keep(|history| history.pauses.push(pause));
     }
 
     /// A life of the server is over.
     pub fn lived(&self, life: Life) {
         let offset = offset_us(self.start);
         let before = std::mem::replace(&mut *self.offset_us.lock(), offset);
-        // The clocks are compared once per life, and no lease spans many of them without being renewed.
+        // The clocks are compared once per life, and no lease spans many of them without being
+        // renewed.
         let drift = 4 * (offset - before).unsigned_abs() as u64;
-        let mut history = self.history.lock();
-        history.clock_drift_us = history.clock_drift_us.max(drift);
-        history.lives.push(life);
+        self.keep(|history| {
+            history.clock_drift_us = history.clock_drift_us.max(drift);
+            history.lives.push(life);
+        });
     }
 
     /// Everything that was recorded so far.
     pub fn history(&self) -> History {
-        self.history.lock().clone()
+        self.keep(|history| history.clone())
+    }
+
+    /// For what only the driver records.
+    fn keep<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
+        match &mut *self.book.lock() {
+            Book::Kept(history) => change(history),
+            Book::Sent(_) => unreachable!("only the driver records this"),
+        }
     }
 }
 
-/// What the wall clock shows minus what the monotonic one does: of several looks the one that took the least time, since
-/// whoever is interrupted between the two sees clocks apart that are not.
+impl Book {
+    fn write(&mut self, event: Event) {
+        match self {
+            Book::Kept(history) => history.add(event),
+            Book::Sent(to) => {
+                let line = serde_json::to_string(&event).expect("events have string keys only");
+                // Without the process that keeps the history there is nothing left to do.
+                if writeln!(to, "{line}").and_then(|()| to.flush()).is_err() {
+                    std::process::exit(1);
+                }
+            }
+        }
+    }
+}
+
+impl History {
+    fn add(&mut self, event: Event) {
+        match event {
+            Event::Granted(grant) => self.grants.push(grant),
+            Event::Promised { grant, until } => {
+                let promises = &mut self.grants[grant.0].promises;
+                if promises.last() != Some(&until) {
+                    promises.push(until);
+                }
+            }
+            Event::PromisedAnew { grant, until } => self.grants[grant.0].promises = vec![until],
+            Event::Ended { grant, end } => self.grants[grant.0].end = end,
+            Event::Saw(sighting) => self.sightings.push(sighting),
+            Event::Ready | Event::Met(_) => {}
+        }
+    }
+}
+
+/// Adds the events of a process of clients to the history of `recorder`.
+pub(crate) struct Merger<'a> {
+    recorder: &'a Recorder,
+    /// By the numbers of the other process.
+    grants: Vec<GrantIndex>,
+}
+
+impl<'a> Merger<'a> {
+    pub(crate) fn new(recorder: &'a Recorder) -> Self {
+        let grants = Vec::new();
+        Merger { recorder, grants }
+    }
+
+    pub(crate) fn add(&mut self, event: Event) -> Result<(), String> {
+        let here = |grant: GrantIndex| {
+            let known = self.grants.get(grant.0).copied();
+            known.ok_or_else(|| format!("an event of a grant that never was: {}", grant.0))
+        };
+        let event = match event {
+            Event::Granted(grant) => {
+                self.grants.push(self.recorder.granted(grant));
+                return Ok(());
+            }
+            Event::Promised { grant, until } => Event::Promised {
+                grant: here(grant)?,
+                until,
+            },
+            Event::PromisedAnew { grant, until } => Event::PromisedAnew {
+                grant: here(grant)?,
+                until,
+            },
+            Event::Ended { grant, end } => Event::Ended {
+                grant: here(grant)?,
+                end,
+            },
+            other => other,
+        };
+        self.recorder.write(event);
+        Ok(())
+    }
+}
+
+/// The machine's monotonic clock. Unlike an [`Instant`], it can be told to another process.
+fn monotonic() -> Duration {
+    let clock = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(clock).expect("it counts from the start of the machine")
+}
+
+/// Both clocks at one moment: of many looks the one that took the least time, far below the
+/// microsecond that a history counts in.
+fn both_clocks() -> (Instant, Duration) {
+    let look = || {
+        let now = Instant::now();
+        let clock = monotonic();
+        (now.elapsed(), now, clock)
+    };
+    let looks = std::iter::repeat_with(look).take(100);
+    let (_, now, clock) = looks.min().expect("there are a hundred");
+    (now, clock)
+}
+
+/// What the wall clock shows minus what the monotonic one does: of several looks the one that took
+/// the least time, since a thread that is interrupted between the two sees clocks apart that are
+/// not.
 fn offset_us(start: Instant) -> i128 {
     let look = || {
         let before = start.elapsed();

@@ -32,6 +32,8 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
+mod clients;
+pub mod crowd;
 pub mod disk;
 pub mod driver;
 pub mod history;

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 use crash_tests::checker::{self, Mode, Summary};
+use crash_tests::crowd::{self, Crowd};
 use crash_tests::driver::{self, Outcome, Plan};
 use crash_tests::trouble::Trouble;
 use crash_tests::{Program, serve, story};
@@ -62,6 +63,9 @@ enum Command {
     /// Be the server: what this program starts and kills
     #[command(hide = true)]
     Serve,
+    /// Be some of its clients: what this program starts, stops and continues
+    #[command(hide = true)]
+    Clients(Crowd),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,8 +79,10 @@ enum Durability {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Command::Serve) = cli.command {
-        return serve();
+    match &cli.command {
+        Some(Command::Serve) => return serve(),
+        Some(Command::Clients(crowd)) => return crowd::run(crowd),
+        None => {}
     }
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,16 +94,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<(), String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = match &cli.server {
         Some(path) => Program {
             path: path.clone(),
             arguments: Vec::new(),
         },
-        None => Program::own(std::env::current_exe().map_err(|error| error.to_string())?),
+        None => Program::own(&own),
     };
     let parallel = (cli.parallel as usize).min(cli.kills as usize);
     let plan = Plan {
         program,
+        client_program: own,
         mode: match cli.durability {
             Durability::None => Mode::None,
             Durability::Fence => Mode::Fence,

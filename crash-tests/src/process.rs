@@ -305,9 +305,7 @@ impl Server {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(self.complain(&format!("ended by itself: {status}")));
         }
-        // It has not been waited for, so the number is still its own.
-        let sent = kill_process(Pid::from_child(&self.child), signal);
-        sent.map_err(|error| format!("cannot send a signal: {error}"))
+        send(&self.child, signal)
     }
 }
 
@@ -317,6 +315,20 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal to a child that must not have ended.
+pub(crate) fn signal(child: &mut Child, signal: Signal) -> Result<(), String> {
+    match child.try_wait() {
+        Ok(Some(status)) => Err(format!("a child process ended by itself: {status}")),
+        _ => send(child, signal),
+    }
+}
+
+fn send(child: &Child, signal: Signal) -> Result<(), String> {
+    // It has not been waited for, so the number is still its own.
+    let sent = kill_process(Pid::from_child(child), signal);
+    sent.map_err(|error| format!("cannot send a signal: {error}"))
 }
 
 fn message_of(line: &str) -> Option<String> {

@@ -11,8 +11,8 @@ use wal::{Repair, RepairError};
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Trouble {
-    /// The server is stopped (SIGSTOP) for up to 1.5 s, and killed in that state now and then; and the threads of the clients
-    /// stand still for as long
+    /// The server, or half of the clients, is stopped (SIGSTOP) for up to 1.5 s; the server is
+    /// killed in that state now and then
     Pauses,
     /// The server's wall clock is set, by 0.3 s to an hour: in either direction while it runs, back while it does not
     Clocks,

@@ -18,6 +18,7 @@ fn run(mode: Mode, kills: usize, troubles: &[Trouble]) -> Outcome {
     let seed = given.ok().and_then(|seed| seed.parse().ok());
     let plan = Plan {
         program: Program::own(env!("CARGO_BIN_EXE_crash-tests")),
+        client_program: env!("CARGO_BIN_EXE_crash-tests").into(),
         mode,
         kills,
         troubles: troubles.to_vec(),
@@ -38,6 +39,9 @@ fn promises_are_kept(mode: Mode, kills: usize, troubles: &[Trouble]) {
     assert!(violations.is_empty(), "{} broken", violations.len());
     summary.demand(mode).unwrap();
     assert!(summary.kills >= kills, "{summary}");
+    let pauses = outcome.troubles.get(driver::CLIENT_PAUSES);
+    assert!(pauses.is_some(), "no client was stopped");
+    assert!(!outcome.history.pauses.is_empty(), "and continued");
 }
 
 #[test]
