@@ -1,16 +1,18 @@
-//! The client against a server that follows a script: for what a healthy server does not do on command.
+//! The client against a server that follows a script: for what a healthy server does not do on
+//! command.
 
 use crate::support::*;
 use bytes::{Buf, BytesMut};
-use fencepost::{Client, Error, Fence, Loss, UnavailableReason};
+use fencepost::{Client, Error, Fence, Loss, Mode, UnavailableReason};
 use protocol::{
     Contention, ErrorCode, Frame, Message, Opening, Reply, Request, RequestId, ServerName,
     SessionId, SessionKey, SessionSecret, Welcome, limits,
 };
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// One request, as the script sees it.
 struct Heard<'a> {
@@ -206,8 +208,67 @@ async fn after_a_restart_with_a_grace_period_locks_are_claimed_before_anything_e
     client.ping().await.unwrap();
     assert!(guard.is_valid());
     assert!(guard.valid_until() > before, "the claim is a new lease");
+    assert_eq!(guard.mode(), Mode::Exclusive, "the same as before");
     assert!(reported.recv().await.unwrap().starts_with("Hello"));
     assert!(reported.recv().await.unwrap().starts_with("Reclaim"));
+}
+
+/// A kill breaks both connections, but the task of the second has not noticed. The first to come
+/// back joined the session, the second later too, and neither claimed: the lock was lost when the
+/// grace period ended.
+#[tokio::test]
+async fn locks_are_claimed_although_one_connection_seems_to_have_survived_the_restart() {
+    let (report, mut reported) = mpsc::unbounded_channel();
+    let script = move |heard: &Heard<'_>| {
+        let (connection, request) = (heard.connection, heard.request);
+        if connection >= 2 {
+            report.send((connection, format!("{request:?}"))).ok();
+        }
+        Some(vec![match (connection, request) {
+            (0, Request::Hello(_)) => welcome(1, false, None),
+            (1, Request::Hello(_)) => welcome(1, true, None),
+            (..=1, Request::Acquire(_)) => granted(9),
+            (2, Request::Hello(hello)) => {
+                assert!(matches!(hello.opening, Opening::Join(_)), "{hello:?}");
+                welcome(1, true, Some(30_000))
+            }
+            (_, Request::Hello(_)) => welcome(1, true, Some(30_000)),
+            (_, Request::Reclaim(claim)) => granted(claim.fence.get()),
+            (_, Request::Renew { .. }) => renewed(),
+            (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
+            (_, Request::Ping) => Reply::Pong,
+            _ => Reply::Bye,
+        }])
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = Arc::new(Mutex::new(script));
+    let (hang_up, hung_up) = watch::channel(false);
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            let script = Arc::clone(&script);
+            let mut hung_up = hung_up.clone();
+            tokio::spawn(async move {
+                let mut script = |heard: &Heard<'_>| (script.lock().unwrap())(heard);
+                tokio::select! {
+                    () = converse(stream, connection, &mut script) => {}
+                    _ = hung_up.wait_for(|is_over| *is_over), if connection == 0 => {}
+                }
+            });
+        }
+    });
+    let client = builder(address).connections(2).connect().await.unwrap();
+    let guard = client.lock("k").acquire().await.unwrap();
+    hang_up.send_replace(true);
+    let mut next = async || in_time(reported.recv()).await.unwrap();
+    let (connection, hello) = next().await;
+    assert!(connection == 2 && hello.starts_with("Hello"), "{hello}");
+    let (connection, hello) = next().await;
+    assert!(connection == 3 && hello.contains("Resume"), "{hello}");
+    let (connection, claim) = next().await;
+    assert!(connection == 3 && claim.starts_with("Reclaim"), "{claim}");
+    assert!(guard.is_valid());
 }
 
 #[tokio::test]
