@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// The waits between attempts to do something that failed.
 ///
-/// The first attempt is made at once: most breaks are a restarted proxy or a dropped packet's timeout, and a lock's
-/// lease runs meanwhile. From the second on the wait doubles up to a cap, and half of it is random, so that a thousand
-/// clients of a restarted server do not come back together.
+/// The first attempt is made at once: most breaks are a restarted proxy or a timeout, and leases
+/// run meanwhile. From the second on, the wait doubles up to a cap. Half of it is random, so that a
+/// thousand clients of a restarted server do not come back together.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     attempt_count: u32,

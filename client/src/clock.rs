@@ -1,28 +1,30 @@
 //! The clock that leases are counted on: it goes on while the machine is suspended.
 //!
-//! `Instant` is `CLOCK_MONOTONIC` on Linux, which stands still while a laptop sleeps or a virtual machine is stopped with
-//! its guest's consent. The server's clock goes on, and the lease ends there; a guard counted on `Instant` would be valid
-//! for as long again after waking up. So leases and sessions are counted in [`Moment`]s: an `Instant` plus the time that
-//! the machine has been suspended for, by `CLOCK_BOOTTIME`. Where there is no such clock, a `Moment` is an `Instant`, and
-//! only the fence protects from a holder that slept.
+//! `Instant` is `CLOCK_MONOTONIC` on Linux, which stands still while a laptop sleeps or a virtual
+//! machine is stopped with its guest's consent. The server's clock goes on, and the lease ends
+//! there; a guard counted on `Instant` would be valid for as long again after waking up. So leases
+//! and sessions are counted in [`Moment`]s: an `Instant` plus the time that the machine has been
+//! suspended for, by `CLOCK_BOOTTIME`. Where there is no such clock, a `Moment` is an `Instant`,
+//! and only the fence protects from a holder that slept.
 //!
-//! Sleeping and timeouts are still tokio's, which stand still as well. After a suspension they come late, which costs
-//! time and never a promise: every decision about a lease looks at this clock. What waits for the end of a lease looks at
-//! it once in [`LOOK_MAX`].
+//! Sleeping and timeouts are still tokio's, which stand still as well. After a suspension they come
+//! late, which costs time and never a promise: every decision about a lease looks at this clock.
+//! What waits for the end of a lease looks at it once in [`LOOK_MAX`].
 //!
-//! A virtual machine that its host stops without a word to the guest stops all of the guest's clocks. Nothing here helps
-//! against that; fences do.
+//! When a host stops a virtual machine without telling the guest, all clocks of the guest stop.
+//! Nothing here helps against that; fences do.
 
 use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What sleeps until a lease ends looks again after this long: the machine may have been suspended, and the sleep with it.
+/// A task that sleeps until a lease ends looks again after this long: the machine may have been
+/// suspended, and the sleep with it.
 pub(crate) const LOOK_MAX: Duration = Duration::from_secs(1);
 
-/// The clocks are read one after the other, so they differ by some nanoseconds more or less each time. Less than this is
-/// no suspension, and is within the margin of every lease.
+/// The clocks are read one after the other, so they differ by some nanoseconds more or less each
+/// time. Less than this is no suspension, and is within the margin of every lease.
 const SUSPENSION_MIN: Duration = Duration::from_millis(1);
 
 /// A moment on the clock that does not stand still.
@@ -41,8 +43,9 @@ impl Moment {
         self.0.saturating_duration_since(earlier.0)
     }
 
-    /// The same moment for those who compare it with `Instant::now()`, as long as the machine is not suspended again. One that
-    /// lies before all that an `Instant` can say has passed, and so has the one given for it.
+    /// The same moment, to compare with `Instant::now()` for as long as the machine is not
+    /// suspended again. A moment before the earliest possible `Instant` is given as now: both have
+    /// passed.
     pub(crate) fn into_std(self) -> std::time::Instant {
         let instant = self.0.checked_sub(suspended());
         instant.unwrap_or_else(Instant::now).into_std()
@@ -70,13 +73,13 @@ pub(crate) async fn sleep_until(moment: Moment) {
     tokio::time::sleep(moment.since(Moment::now())).await;
 }
 
-/// How long this machine has been suspended since it was started, as far as anybody has looked. Never falls.
+/// How long this machine has been suspended since it was started, by the latest look. Never falls.
 fn suspended() -> Duration {
     static SUSPENDED_NS: AtomicU64 = AtomicU64::new(0);
     noted(&SUSPENDED_NS, measured())
 }
 
-/// Takes note of what was measured, unless it differs from what is known by no more than measuring does.
+/// Takes note of what was measured, unless the difference is within the error of measuring.
 fn noted(known_ns: &AtomicU64, measured: Duration) -> Duration {
     // Relaxed: a number that rises and stands for nothing else.
     let known = Duration::from_nanos(known_ns.load(Ordering::Relaxed));
@@ -88,7 +91,8 @@ fn noted(known_ns: &AtomicU64, measured: Duration) -> Duration {
     Duration::from_nanos(before_ns.max(measured_ns))
 }
 
-/// Too little, if this thread is stopped between the two clocks, and never too much: a lease must not end for that.
+/// Too little if this thread is stopped between the two clocks, and never too much: no lease ends
+/// early for that.
 #[cfg(target_os = "linux")]
 fn measured() -> Duration {
     use rustix::time::{ClockId, clock_gettime};

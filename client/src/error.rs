@@ -1,8 +1,9 @@
-//! What can go wrong, and what is not wrong at all.
+//! Errors, contention and losses.
 //!
-//! Three questions, three types. [`Error`]: did the request get an answer? [`LockError`]: did I get the lock, and if
-//! not, was it contention or a failure? [`Loss`]: why is the lock I had gone? [`ConnectError`] is for
-//! [`Builder::connect`](crate::Builder::connect), and appears as the reason inside [`Error::Disconnected`].
+//! Three questions, three types. [`Error`]: did the request get an answer? [`LockError`]: did I get
+//! the lock, and if not, was it contention or a failure? [`Loss`]: why is the lock I had gone?
+//! [`ConnectError`] is for [`Builder::connect`](crate::Builder::connect), and appears as the reason
+//! inside [`Error::Disconnected`].
 
 use crate::info::Contention;
 use protocol::{
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 /// Why a request got no useful answer. Contention is not among the reasons: it is an answer.
 ///
-/// Concerns the one call it is returned from. The client itself keeps going: it reconnects by itself, and the next call
-/// may succeed.
+/// Concerns the one call it is returned from. The client itself keeps going: it reconnects by
+/// itself, and the next call may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -52,14 +53,14 @@ pub enum Error {
     },
     /// The server ended the wait without granting or refusing.
     Cancelled,
-    /// The session ended while the request was under way, and all its locks with it. Whether the request took effect
-    /// before that is not known.
+    /// The session ended while the request was under way, and all its locks with it. Whether the
+    /// request took effect before that is not known.
     SessionEnded,
     /// The lock that the request was about is gone.
     Lost(Loss),
     /// The client was closed, or the runtime it lived on is gone.
     Closed,
-    /// A key, a name or a note has a length that cannot go over the wire. Nothing was sent.
+    /// A key, a name or metadata has a length that cannot go over the wire. Nothing was sent.
     Invalid(LimitError),
     /// A time is too long or too short. Nothing was sent.
     OutOfRange {
@@ -169,17 +170,18 @@ impl fmt::Display for Later {
     }
 }
 
-/// Why [`acquire`](crate::LockRequest::acquire) or [`with`](crate::LockRequest::with) did not end well: contention, a
-/// lock lost, or a failure. Three things that call for three reactions, so they are three variants.
+/// Why [`acquire`](crate::LockRequest::acquire) or [`with`](crate::LockRequest::with) gave no
+/// lock: contention, a loss, or a failure. Each calls for another reaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not free in time. Nothing is wrong: this is who had it, and how many wait.
+    /// The lock was not free in time. Nothing is wrong: the value names a holder and counts the
+    /// waiters.
     NotAcquired(Contention),
-    /// The lock was granted and is gone again: before it reached the caller, or while its work was running, which was
-    /// then stopped.
+    /// The lock was granted and is gone again: before it reached the caller, or while the work ran,
+    /// which was then stopped.
     Lost(Loss),
-    /// The server could not be asked, or would not decide.
+    /// The server could not be asked, or did not decide.
     Failed(Error),
 }
 
@@ -251,19 +253,21 @@ pub enum Loss {
     SessionEnded,
     /// The server says that this session does not hold it (any more), and not why.
     NotHeld,
-    /// No renewal was confirmed in time, so the client gave it up. The server may have thought otherwise for a moment
-    /// longer.
+    /// No renewal was confirmed in time, so the client gave it up. The server may have kept it for
+    /// a moment longer.
     DeadlinePassed,
-    /// As before, and what ran out was the time of its session: the lock's own lease, if it has one, is longer.
+    /// As [`DeadlinePassed`](Self::DeadlinePassed), and what ran out was the time of its session:
+    /// the lock's own lease, if it has one, is longer.
     SessionDeadlinePassed,
     /// The client was closed.
     Closed,
-    /// It was not lost: its guard was released or dropped. Only a `lost()` future that outlives its guard sees this.
+    /// It was not lost: its guard was released or dropped. Only a `lost()` future that outlives its
+    /// guard sees this.
     Released,
 }
 
 impl Loss {
-    /// Whether the server no longer knows the lock, so that there is nothing left to release.
+    /// Whether the server has ended the lock as well, so that there is nothing left to release.
     pub(crate) fn is_known_to_server(self) -> bool {
         !matches!(self, Self::DeadlinePassed | Self::SessionDeadlinePassed)
     }
@@ -342,7 +346,7 @@ pub enum ConnectError {
         /// What is allowed.
         allowed: &'static str,
     },
-    /// Nobody answers there.
+    /// No server answers there.
     Unreachable {
         /// Where.
         address: String,
@@ -367,7 +371,7 @@ pub enum ConnectError {
         /// For people.
         message: String,
     },
-    /// Whoever answers there does not speak this protocol.
+    /// What answers there does not speak this protocol.
     NotFencepost {
         /// Where.
         address: String,

@@ -1,32 +1,34 @@
-//! What the server tells about locks, sessions and itself: the records of the protocol, as owned values.
+//! What the server tells about locks, sessions and itself, as owned values.
 
 use protocol::{Fence, Mode};
 use std::fmt;
 use std::time::Duration;
 
-/// Who stands between the caller and a lock. A value, not an error: nothing went wrong.
+/// What stands between the caller and a lock: its holders and the waiters before it. A value, not
+/// an error: nothing went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contention {
-    /// How many hold the lock; more than one only when it is shared.
+    /// Its holders; more than one only when it is shared.
     pub holder_count: u32,
-    /// How many wait for it.
+    /// The waiters in its queue.
     pub queue_length: u32,
-    /// One of the holders. `None` when the lock changed hands while the answer was written, or when the server is
-    /// [recovering](Self::recovering) and no holder has claimed it.
+    /// One of the holders. `None` when the lock changed hands while the answer was written, or when
+    /// the server is [recovering](Self::recovering) and no holder has claimed it.
     pub holder: Option<Holder>,
     /// As the wire has it: errors carry one of these, and should be small.
     recovering_ms: Option<u32>,
 }
 
 impl Contention {
-    /// The server was restarted, and for this much longer it does not know all holders and grants nothing new: the lock may be
-    /// held although no holder is shown. `None` almost always.
+    /// How much longer the server recovers from a restart; `None` when it does not, which is nearly
+    /// always. Until then it does not know all holders and grants nothing new: the lock may be held
+    /// although no holder is shown.
     ///
     /// ```no_run
     /// # fn example(contention: fencepost::Contention) {
     /// if let Some(left) = contention.recovering() {
-    ///     println!("nobody knows who holds it for another {left:?}");
+    ///     println!("the server learns within {left:?} which clients hold it");
     /// }
     /// # }
     /// ```
@@ -68,7 +70,7 @@ impl From<protocol::Contention<'_>> for Contention {
     }
 }
 
-/// The longest time that a server says to be left, 49 days: it may be longer.
+/// The longest time that a server reports as left, 49 days. The real one may be longer.
 pub const REMAINING_MAX: Duration = Duration::from_millis(protocol::NO_END_MS as u64 - 1);
 
 fn remaining(remaining_ms: u32) -> Option<Duration> {
@@ -89,20 +91,20 @@ pub struct Holder {
     pub session_id: u64,
     /// Its grant's fence.
     pub fence: Fence,
-    /// Alone or with others.
+    /// Exclusive or shared.
     pub mode: Mode,
     /// How long it has had the lock, renewals included.
     pub held_for: Duration,
-    /// How much longer it has it, unless it renews and keeps its session alive; `None` if it has no end. What does not fit 32
-    /// bits of milliseconds is cut to [`REMAINING_MAX`].
+    /// How much longer it has the lock unless it renews it; `None` if there is no end. Longer times
+    /// are shown as [`REMAINING_MAX`].
     pub remaining: Option<Duration>,
-    /// What ends then is its session: its own lease, if it has one, is longer.
+    /// What ends then is its session: the lock's own lease, if it has one, is longer.
     pub ends_with_session: bool,
-    /// Its lease lives by its session.
+    /// The lock lives as long as its session, without a lease of its own.
     pub is_session_bound: bool,
-    /// It is the session of the client that asked.
+    /// The holder is the session of the client that asked.
     pub is_you: bool,
-    /// The note it left for those who wait.
+    /// What it left for waiters and operators to read.
     pub metadata: Vec<u8>,
 }
 
@@ -151,14 +153,15 @@ impl From<protocol::Holder<'_>> for Holder {
 pub struct KeyState {
     /// The fence of its newest grant, if the server remembers one.
     pub last_fence: Option<Fence>,
-    /// How many hold it; 0 means that it is free, unless the server is [recovering](Self::recovering).
+    /// Its holders. 0 means that the key is free, unless the server is
+    /// [recovering](Self::recovering).
     pub holder_count: u32,
-    /// How many wait for it.
+    /// The waiters in its queue.
     pub queue_length: u32,
     /// The holders, or as many of them as fit an answer.
     pub holders: Vec<Holder>,
-    /// The server was restarted, and for this much longer it does not know all holders: the key may be held by others than are
-    /// shown here. `None` almost always.
+    /// How much longer the server recovers from a restart; `None` when it does not, which is nearly
+    /// always. Until then the key may have holders that are not shown here.
     pub recovering: Option<Duration>,
 }
 
@@ -168,7 +171,8 @@ pub struct KeyState {
 pub struct LockInfo {
     /// What is locked.
     pub key: Vec<u8>,
-    /// By whom. Whether the server is recovering is asked of [the pages](crate::Pages::recovering), not of each lock.
+    /// Its holders and waiters. Whether the server is recovering, the
+    /// [pages](crate::Pages::recovering) say, not each lock.
     pub contention: Contention,
 }
 
@@ -185,7 +189,7 @@ impl From<protocol::LockEntry<'_>> for LockInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id that [`Client::session_id`](crate::Client::session_id) gives.
     pub session_id: u64,
     /// The name its client was built with.
     pub client_name: String,
@@ -195,13 +199,13 @@ pub struct SessionInfo {
     pub age: Duration,
     /// How long it outlives its last sign of life.
     pub ttl: Duration,
-    /// How long it still lives if nothing more is heard of it; `None` for one that never ends by itself.
+    /// How much longer it lives without a sign of life; `None` if it never ends by itself.
     pub remaining: Option<Duration>,
-    /// Its connections.
+    /// Connections it has open.
     pub connection_count: u32,
-    /// The locks it holds.
+    /// Locks it holds.
     pub lock_count: u32,
-    /// The locks it waits for.
+    /// Locks it waits for.
     pub waiter_count: u32,
 }
 
@@ -221,11 +225,12 @@ impl From<protocol::SessionEntry<'_>> for SessionInfo {
     }
 }
 
-/// One number about the server, from [`Client::stats`](crate::Client::stats). Its name carries its unit.
+/// One number about the server, from [`Client::stats`](crate::Client::stats). Its name carries its
+/// unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// As in the server's metrics.
+    /// The same as in the server's metrics.
     pub name: String,
     /// Its value.
     pub value: u64,

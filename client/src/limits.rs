@@ -10,47 +10,52 @@ pub(crate) const WAIT_DEFAULT: Duration = Duration::from_secs(10);
 pub(crate) const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 /// How long a request may take, from the call to the answer.
 pub(crate) const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-/// Connections of a client: one per key range keeps requests for one key in order, a second keeps a large batch from
-/// delaying everybody.
+/// Connections of a client. Requests for one key take the same one and keep their order; a second
+/// one keeps a large batch from delaying all other requests.
 pub(crate) const CONNECTIONS_DEFAULT: usize = 2;
 /// A server has a bounded number of connections for all its clients.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// Requests of one kind (those that wait in line at the server, and those that do not) that stand in one connection's
-/// queue. Whoever comes when it is full waits for a place, within the request's own time.
+/// Requests of one kind (waiting in line at the server, or answered at once) that stand in one
+/// connection's queue. A caller that finds it full waits for a place, within the request's own
+/// time.
 pub(crate) const QUEUED_CALLS_MAX: usize = 4096;
 /// Requests that go into one write.
 pub(crate) const BATCH_CALLS_MAX: usize = 256;
-/// Bytes that may lie in the out-buffer before more requests are added: the socket must take them first.
+/// Bytes that may lie in the out-buffer before more requests are added: the socket must take them
+/// first.
 pub(crate) const OUT_BYTES_MAX: usize = 64 * 1024;
 /// Room made in the in-buffer before each read.
 pub(crate) const READ_BYTES: usize = 16 * 1024;
 
-/// The first wait between two attempts to connect; the very first attempt after a break is made at once.
+/// The first wait between two attempts to connect; the very first attempt after a break is made at
+/// once.
 pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait between two attempts to connect.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Wait before an acquire is asked again where the server grants nothing at the moment and gave no guess.
+/// Wait before an acquire is asked again where the server grants nothing at the moment and gave no
+/// guess.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(20);
 
-/// A connection is not given up for being silent any sooner than this: every server pauses now and then.
+/// A connection may be silent for this long at least: every server pauses now and then.
 pub(crate) const SILENCE_MIN: Duration = Duration::from_millis(100);
 
 /// Leases are renewed when this fraction of them has passed.
 pub(crate) const RENEW_FRACTION: u32 = 3;
-/// Renewals come early by up to this part of their interval, so that locks taken together are not renewed together.
+/// Renewals come early by up to this part of their interval, so that locks taken together are not
+/// renewed together.
 pub(crate) const RENEW_JITTER: f64 = 0.2;
 /// A renewal that was answered by "not now" is tried again after this fraction of the lease.
 pub(crate) const RENEW_RETRY_FRACTION: u32 = 10;
 
 /// The server counts in milliseconds and may have begun the current one before it read the request.
 pub(crate) const MARGIN_TICKS: Duration = Duration::from_millis(2);
-/// One part in so many of a lease is given up for clocks that do not run equally fast. A hundredth is fifty times what
-/// a quartz under NTP's hand may be off.
+/// This part of a lease is given up for clocks that do not run equally fast. A hundredth is fifty
+/// times what a quartz disciplined by NTP may be off.
 pub(crate) const MARGIN_FRACTION: u32 = 100;
 
-/// What a server that allows fewer unanswered requests, or remembers fewer outcomes, is taken to allow: one of each kind
-/// of request must be able to go out.
+/// A server that allows fewer unanswered requests, or remembers fewer outcomes, is taken to allow
+/// this many: one request of each kind must be able to go out.
 pub(crate) const IN_FLIGHT_MIN: usize = 4;
 
 const _: () = assert!(IN_FLIGHT_MIN / 2 * 3 / 4 >= 1);

@@ -4,9 +4,10 @@
 //! cargo run -p fencepost --example booking [ADDRESS]
 //! ```
 //!
-//! Two guests want the last table, and their requests land on different machines. The lock answers the second one at once:
-//! somebody is just booking it. That covers everything but the machine that pauses (a collection of garbage, a slow disk)
-//! after it got the lock and before it writes; by then another may have booked the table. The fence covers that.
+//! Two guests want the last table, and their requests land on different machines. The lock answers
+//! the second one at once: another guest is just booking it. That covers everything but a machine
+//! that pauses (a collection of garbage, a slow disk) after it got the lock and before it writes;
+//! by then another machine may have booked the table. The fence covers that.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::Locks;
 
-/// A booking takes a few milliseconds; if it takes that long, somebody else may try.
+/// A booking takes a few milliseconds; if it takes that long, another machine may try.
 const LEASE: Duration = Duration::from_secs(2);
 
 /// The book at the door, which all machines write in.
@@ -39,9 +40,9 @@ enum Reply {
     Taken {
         by: String,
     },
-    /// Somebody is booking this table at the moment.
+    /// Another guest is booking this table at the moment.
     Busy,
-    /// We were too slow, and somebody else had the lock since. Nothing was booked.
+    /// We were too slow, and another machine had the lock since. Nothing was booked.
     TryAgain,
 }
 
@@ -104,7 +105,7 @@ impl fmt::Display for Reply {
         match self {
             Reply::Booked => write!(f, "booked"),
             Reply::Taken { by } => write!(f, "taken, by {by}"),
-            Reply::Busy => write!(f, "somebody is booking it just now"),
+            Reply::Busy => write!(f, "another guest is booking it just now"),
             Reply::TryAgain => write!(f, "that took too long; nothing was booked"),
         }
     }

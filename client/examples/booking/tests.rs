@@ -30,8 +30,8 @@ async fn one_after_the_other_the_second_finds_the_table_taken() -> Result<(), Bo
 }
 
 #[tokio::test]
-async fn at_the_same_time_one_is_told_at_once_that_somebody_else_is_at_it()
--> Result<(), Box<dyn Error>> {
+async fn at_the_same_time_one_is_told_at_once_that_another_is_at_it() -> Result<(), Box<dyn Error>>
+{
     let locks = Locks::embedded()?;
     let (one, other) = (locks.client("one").await?, locks.client("other").await?);
     let the_book = Book::new();

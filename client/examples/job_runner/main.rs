@@ -4,10 +4,11 @@
 //! cargo run -p fencepost --example job_runner [ADDRESS]
 //! ```
 //!
-//! The lock keeps the machines from doing the work at the same time: it saves effort. It cannot promise "once" by itself. A
-//! runner may be paused for longer than its lease, in the middle of the work or just before it hands it in. So the archive
-//! that takes the reports decides: it refuses fences that run backwards, and looks whether the period has its report in the
-//! same step in which it would add one.
+//! The lock keeps the machines from doing the work at the same time: it saves effort. It cannot
+//! promise "once" by itself. A runner may be paused for longer than its lease, in the middle of the
+//! work or just before it hands it in. So the archive that takes the reports decides: it refuses
+//! fences that run backwards, and looks whether the period has its report in the same step in which
+//! it would add one.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -24,7 +25,8 @@ use support::Locks;
 
 const JOB: &str = "jobs/nightly-report";
 
-/// How long a runner stands in line. Whoever it waits for may die, and then the period is on us: so not less than a period.
+/// How long a runner stands in line. The runner it waits for may die, and then the work is
+/// ours: so not less than a period.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// Where reports go. Think of a bucket or a table; what matters is the guard in front.
@@ -39,7 +41,7 @@ struct Archive {
 enum Outcome {
     /// Our report is in the archive.
     Ran(Fence),
-    /// Somebody else's was there already.
+    /// Another runner's was there already.
     DoneBefore,
     /// The archive has heard from a later holder of the lock.
     TooLate(Stale),
@@ -62,7 +64,8 @@ impl Archive {
         let reports = Arc::clone(&self.reports);
         let write = move || async move {
             let mut reports = reports.lock().unwrap();
-            // Read under the guard. A look taken earlier may be out of date: an earlier holder can have filed since.
+            // Read under the guard. A look taken earlier may be out of date: an earlier holder can
+            // have filed since.
             if reports.contains_key(&period) {
                 return Outcome::DoneBefore;
             }
@@ -76,7 +79,8 @@ impl Archive {
     }
 }
 
-/// One runner's turn at one period: waits for the lock, does the work if it is still to be done, hands it in.
+/// One runner's turn at one period: waits for the lock, does the work if it is still to be done,
+/// hands it in.
 async fn run<W>(
     client: &Client,
     archive: &Archive,

@@ -32,8 +32,8 @@ async fn however_many_runners_a_period_has_one_report() -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// A runner that goes on although its lock is gone, as one does that was stopped between looking at the clock and writing.
-/// `run` would notice; this one is deaf.
+/// A runner that goes on although its lock is gone, as one does that was stopped between looking at
+/// the clock and writing. `run` would notice; this one is deaf.
 async fn deaf_runner(
     client: Client,
     archive: Archive,
@@ -81,8 +81,8 @@ async fn a_paused_runner_changes_nothing_when_it_wakes_up() -> Result<(), Box<dy
     Ok(())
 }
 
-/// The fence alone would let this through: the older one comes first, so nothing runs backwards. That the period has its
-/// report must be noticed under the guard.
+/// The fence alone would let this through: the older one comes first, so nothing runs backwards.
+/// That the period has its report must be noticed under the guard.
 #[tokio::test]
 async fn an_older_holder_that_files_first_leaves_nothing_to_do() -> Result<(), Box<dyn Error>> {
     let locks = Locks::embedded()?;

@@ -4,10 +4,11 @@
 //! cargo run -p fencepost --example leader [ADDRESS]
 //! ```
 //!
-//! Every candidate stands in line for one lock. Whoever has it leads, for as long as the watchdog renews it, and works until
-//! [`Guard::lost`] says otherwise; then it drops what it was doing and stands in line again. Stepping down makes a change of
-//! leaders quick and quiet. What makes it safe is that every order of a leader carries its fence, and that those who take
-//! orders refuse the fences of former leaders.
+//! Every candidate stands in line for one lock. Its holder leads, for as long as the watchdog
+//! renews it, and works until [`Guard::lost`] says otherwise; then it drops what it was doing and
+//! stands in line again. Stepping down makes a change of leaders quick and quiet. What makes it
+//! safe is that every order of a leader carries its fence, and that the cluster refuses the fences
+//! of former leaders.
 //!
 //! [`Guard::lost`]: fencepost::Guard::lost
 
@@ -31,7 +32,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// How long a candidate stands in line. The line is the server's, and standing in it costs nothing.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// Who takes orders.
+/// The cluster takes orders.
 #[derive(Clone)]
 struct Cluster {
     guard: FenceGuard,
@@ -54,7 +55,8 @@ impl Cluster {
     }
 }
 
-/// Stands in line, leads, and comes back when that is over; with what ended it, and the fence it had led under.
+/// Stands in line, leads, and comes back when that is over; with what ended it, and the fence it
+/// had led under.
 ///
 /// `term` is what the leader does. It is dropped where it stands as soon as the lock is lost.
 async fn lead_once<T>(
@@ -110,7 +112,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }));
     }
 
-    // So somebody takes it away from him.
+    // So an operator takes it away from him.
     let operator = locks.client("operator").await?;
     while candidates.iter().any(|candidate| !candidate.is_finished()) {
         for holder in operator.query(LEADERSHIP).await?.holders {

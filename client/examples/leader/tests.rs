@@ -75,7 +75,7 @@ async fn there_is_one_leader_at_a_time() -> Result<(), Box<dyn Error>> {
     let orders = cluster.orders.lock().unwrap();
     assert!(orders.is_sorted_by_key(|order| order.0), "{orders:?}");
     for term in orders.chunk_by(|one, next| one.0 == next.0) {
-        assert_eq!(term.len(), 5, "nobody is interrupted: {orders:?}");
+        assert_eq!(term.len(), 5, "no leader is interrupted: {orders:?}");
     }
     assert_eq!(orders.len(), 30);
     Ok(())

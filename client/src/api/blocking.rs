@@ -1,9 +1,10 @@
 //! The client for code that is not async.
 //!
-//! It is the same client on a thread of its own: one small runtime that does nothing but drive its connections and its
-//! watchdog, so locks are renewed while the calling thread works. Calls block the calling thread.
+//! It is the same client on a thread of its own, which drives the connections and the watchdog, so
+//! locks are renewed while the calling thread works. Calls block the calling thread.
 //!
-//! Not for use inside async code: blocking there would stall the runtime, so it panics. Use [`crate::Client`] there.
+//! Inside async code its calls panic, because blocking there would stall the runtime. Use
+//! [`crate::Client`] there.
 //!
 //! ```no_run
 //! use fencepost::blocking::Client;
@@ -80,7 +81,8 @@ impl Client {
         }
     }
 
-    /// Begins to ask for a lock; hand the result to [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+    /// Begins to ask for a lock; hand the result to [`try_acquire`](Self::try_acquire) or
+    /// [`acquire`](Self::acquire).
     ///
     /// ```no_run
     /// # fn example(client: fencepost::blocking::Client) {
@@ -94,7 +96,7 @@ impl Client {
     /// Asks once. See [`LockRequest::try_acquire`].
     ///
     /// # Errors
-    /// The server could not be asked, or would not decide.
+    /// The server could not be asked, or did not decide.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::blocking::Client) -> Result<(), fencepost::Error> {
@@ -121,7 +123,8 @@ impl Client {
     ///
     /// ```no_run
     /// # fn example(client: fencepost::blocking::Client) -> Result<(), fencepost::LockError> {
-    /// let guard = client.acquire(client.lock("orders/42").wait(std::time::Duration::from_secs(1)))?;
+    /// let one_second = std::time::Duration::from_secs(1);
+    /// let guard = client.acquire(client.lock("orders/42").wait(one_second))?;
     /// # Ok(())
     /// # }
     /// ```
@@ -130,8 +133,8 @@ impl Client {
         Ok(self.guard(guard))
     }
 
-    /// Does some work under a lock and releases it. Nothing can stop the work from outside: where it takes long, it
-    /// should look at [`Guard::is_valid`] now and then.
+    /// Does some work under a lock and releases it. Nothing can stop the work from outside: work
+    /// that takes long should look at [`Guard::is_valid`] now and then.
     ///
     /// # Errors
     /// As [`LockRequest::acquire`].
@@ -237,7 +240,8 @@ impl Client {
     /// No answer came; the lock may or may not have been released.
     ///
     /// ```no_run
-    /// # fn example(client: fencepost::blocking::Client, handle: fencepost::LockHandle) -> Result<(), fencepost::Error> {
+    /// # use fencepost::{Error, LockHandle, blocking::Client};
+    /// # fn example(client: Client, handle: LockHandle) -> Result<(), Error> {
     /// client.release_detached(&handle)?;
     /// # Ok(())
     /// # }
@@ -312,11 +316,12 @@ impl fmt::Debug for Client {
 pub enum Acquisition {
     /// The lock is yours.
     Acquired(Guard),
-    /// Somebody else has it.
+    /// Another session has it, or this one under another guard.
     Held(crate::Contention),
 }
 
-/// A lock that is held, for code that is not async. Releases it when dropped, without blocking. See [`crate::Guard`].
+/// A lock that is held, for code that is not async. Releases it when dropped, without blocking. See
+/// [`crate::Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     guard: crate::Guard,
@@ -372,7 +377,8 @@ impl Guard {
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::blocking::Guard) {
-    /// let fits = guard.valid_until() > std::time::Instant::now() + std::time::Duration::from_secs(2);
+    /// let two_seconds = std::time::Duration::from_secs(2);
+    /// let fits = guard.valid_until() > std::time::Instant::now() + two_seconds;
     /// # }
     /// ```
     pub fn valid_until(&self) -> Instant {
@@ -394,15 +400,15 @@ impl Guard {
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::blocking::Guard) {
-    /// assert!(guard.is_valid(), "somebody else may be at work");
+    /// assert!(guard.is_valid(), "another holder may be at work");
     /// # }
     /// ```
     pub fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
 
-    /// Waits until the lock is gone, at most for `timeout`; `None` if it is still held then. For a thread of its own, next
-    /// to the one that works.
+    /// Waits until the lock is gone, at most for `timeout`; `None` if it is still held then. For a
+    /// thread of its own, next to the one that works.
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::blocking::Guard) {
@@ -475,7 +481,8 @@ impl Runtime {
     }
 }
 
-/// The thread: connects, reports, and drives the connections until they have ended and nobody can ask any more.
+/// The thread: connects, reports, and drives the connections until they have ended and the last
+/// handle is gone.
 fn drive(builder: Builder, report: &mpsc::SyncSender<Result<Client, ConnectError>>) {
     let runtime = runtime::Builder::new_current_thread()
         .enable_io()

@@ -1,4 +1,4 @@
-//! What can be set before connecting, and connecting.
+//! What can be set before connecting.
 
 use crate::error::{ConnectError, Error};
 use crate::limits::{
@@ -10,7 +10,8 @@ use protocol::{ClientName, Token, limits};
 use std::fmt;
 use std::time::Duration;
 
-/// Everything that can be set about a client, from [`Client::builder`](crate::Client::builder). Only an address is needed.
+/// Everything that can be set about a client, from [`Client::builder`](crate::Client::builder).
+/// Only an address is needed.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -55,22 +56,25 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Where the server is, as `host:port`. May be given several times: the addresses are tried in this order at every
-    /// attempt to connect, and names are looked up afresh.
+    /// Where the server is, as `host:port`. May be given several times: the addresses are tried in
+    /// this order at every attempt to connect, and names are looked up afresh.
     ///
-    /// All of them must lead to **one server**: two names of the same host, IPv4 and IPv6, or a standby that takes over
-    /// the data directory of the first. Independent servers know nothing of each other's locks. If another server
-    /// answers after a reconnect, it does not know the session, and all locks are lost at once.
+    /// All of them must lead to **one server**: two names of the same host, IPv4 and IPv6, or a
+    /// standby that takes over the data directory of the first. Independent servers know nothing of
+    /// each other's locks. If another server answers after a reconnect, it does not know the
+    /// session, and all locks are lost at once.
     ///
     /// ```
-    /// let builder = fencepost::Client::builder().address("locks-a.internal:7400").address("locks-b.internal:7400");
+    /// let builder = fencepost::Client::builder()
+    ///     .address("locks-a.internal:7400")
+    ///     .address("locks-b.internal:7400");
     /// ```
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
         self
     }
 
-    /// Who this is, for operators and for those who find a lock taken; up to 64 bytes. Without this, the name of the
+    /// The name that operators and waiters see; up to 64 bytes. Without this, the name of the
     /// program and its process id.
     ///
     /// ```
@@ -81,7 +85,7 @@ impl Builder {
         self
     }
 
-    /// What the client proves its rights with, where the server asks for it; up to 256 bytes.
+    /// The token that proves the client's rights, where the server asks for one; up to 256 bytes.
     ///
     /// ```
     /// let builder = fencepost::Client::builder().token("sesame");
@@ -91,8 +95,8 @@ impl Builder {
         self
     }
 
-    /// How many connections all tasks share, 1 to 64; without this, 2. Requests are pipelined, so a few are plenty;
-    /// requests for one key always take the same one and keep their order.
+    /// How many connections all tasks share, 1 to 64; without this, 2. Requests are pipelined, so a
+    /// few are plenty; requests for one key always take the same one and keep their order.
     ///
     /// ```
     /// let builder = fencepost::Client::builder().connections(4);
@@ -102,8 +106,8 @@ impl Builder {
         self
     }
 
-    /// How long the session, and with it every lock, outlives the last keep-alive that reached the server; up to a day.
-    /// Without this, the server decides.
+    /// How long the session, and with it every lock, outlives the last keep-alive that reached the
+    /// server; up to a day. Without this, the server decides.
     ///
     /// ```
     /// let builder = fencepost::Client::builder().session_ttl(std::time::Duration::from_secs(20));
@@ -113,30 +117,33 @@ impl Builder {
         self
     }
 
-    /// How long one attempt to open a connection may take, the server's welcome included; without this, 2 s.
+    /// How long one attempt to open a connection may take, the server's welcome included; without
+    /// this, 2 s.
     ///
     /// ```
-    /// let builder = fencepost::Client::builder().connect_timeout(std::time::Duration::from_millis(500));
+    /// let half_a_second = std::time::Duration::from_millis(500);
+    /// let builder = fencepost::Client::builder().connect_timeout(half_a_second);
     /// ```
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// How long a request may take, from the call to the answer, reconnecting included; without this, 5 s. Time in the
-    /// server's queue comes on top. A connection on which nothing comes for half of this while answers are due is
-    /// replaced.
+    /// How long a request may take, from the call to the answer, reconnecting included; without
+    /// this, 5 s. Time in the server's queue comes on top. A connection on which nothing comes for
+    /// half of this while answers are due is replaced.
     ///
     /// ```
-    /// let builder = fencepost::Client::builder().request_timeout(std::time::Duration::from_secs(1));
+    /// let one_second = std::time::Duration::from_secs(1);
+    /// let builder = fencepost::Client::builder().request_timeout(one_second);
     /// ```
     pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
         self.request_timeout = request_timeout;
         self
     }
 
-    /// The lease of locks that do not say otherwise; without this, 30 s. Worth taking from your configuration: see
-    /// [`LockRequest::ttl`](crate::LockRequest::ttl).
+    /// The lease of locks that do not say otherwise; without this, 30 s. Worth taking from your
+    /// configuration: see [`LockRequest::ttl`](crate::LockRequest::ttl).
     ///
     /// ```
     /// let builder = fencepost::Client::builder().default_ttl(std::time::Duration::from_secs(5));
@@ -146,7 +153,7 @@ impl Builder {
         self
     }
 
-    /// How long acquires wait that do not say otherwise; without this, 10 s.
+    /// How long an acquire waits that does not say otherwise; without this, 10 s.
     ///
     /// ```
     /// let builder = fencepost::Client::builder().default_wait(std::time::Duration::from_secs(1));

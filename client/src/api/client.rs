@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// A client of one Fencepost server: a session, a few connections, and any number of tasks that share them.
+/// A client of one Fencepost server: a session, a few connections, and any number of tasks that
+/// share them.
 ///
-/// Cloning is cheap and gives another handle to the same client. When the last handle and the last [`Guard`](crate::Guard) are gone,
-/// the client says goodbye in the background, if its runtime lives that long; [`close`](Self::close) does it and waits.
+/// Cloning is cheap and gives another handle to the same client. When the last handle and the last
+/// [`Guard`](crate::Guard) are gone, the client ends its session in the background, if its runtime
+/// lives that long; [`close`](Self::close) does it and waits.
 ///
 /// A client keeps itself connected. While it cannot, requests wait for their
 /// [`request_timeout`](Builder::request_timeout) and then fail, and locks count as lost at their
@@ -37,7 +39,9 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), fencepost::ConnectError> {
-    /// let client = fencepost::Client::builder().address("127.0.0.1:7400").name("billing").connect().await?;
+    /// use fencepost::Client;
+    ///
+    /// let client = Client::builder().address("127.0.0.1:7400").name("billing").connect().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -62,7 +66,8 @@ impl Client {
         Self::builder().address(address).connect().await
     }
 
-    /// Begins to ask for a lock. A key is any bytes, 1 to 256 of them; use UTF-8 if people shall read it.
+    /// Begins to ask for a lock. A key is 1 to 256 bytes of any kind; use UTF-8 if people shall
+    /// read it.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
@@ -74,8 +79,8 @@ impl Client {
         LockRequest::new(Arc::clone(&self.handle), key.as_ref())
     }
 
-    /// Does some work under a lock, with the client's default ttl and wait, and drops the work if the lock is lost.
-    /// Short for [`LockRequest::with`].
+    /// Does some work under a lock, with the client's default ttl and wait, and drops the work if
+    /// the lock is lost. Short for [`LockRequest::with`].
     ///
     /// Cancel safe: dropping it drops the work and releases the lock.
     ///
@@ -97,16 +102,18 @@ impl Client {
         self.lock(key).with(work).await
     }
 
-    /// Releases a [detached](LockRequest::detached) lock by its key and fence. Any client with a token that the server accepts may
-    /// do it, not only the one that took it.
+    /// Releases a [detached](LockRequest::detached) lock by its key and fence. Any client with a
+    /// token that the server accepts may do it, not only the one that took the lock.
     ///
     /// Cancel safe: if dropped, it may or may not take effect.
     ///
     /// # Errors
-    /// No answer came; the lock may or may not have been released. [`Error::Invalid`] if the key is none.
+    /// No answer came; the lock may or may not have been released. [`Error::Invalid`] if the key is
+    /// empty or too long.
     ///
     /// ```no_run
-    /// # async fn example(client: fencepost::Client, handle: fencepost::LockHandle) -> Result<(), fencepost::Error> {
+    /// # use fencepost::{Client, Error, LockHandle};
+    /// # async fn example(client: Client, handle: LockHandle) -> Result<(), Error> {
     /// match client.release_detached(&handle).await? {
     ///     fencepost::Release::Released => {}
     ///     fencepost::Release::AlreadyLost(loss) => eprintln!("{loss}"),
@@ -132,8 +139,8 @@ impl Client {
         }
     }
 
-    /// The id of the present session, as operators see it in lists; `None` after a session was lost and before the next
-    /// one is open.
+    /// The id of the present session, as operators see it in lists; `None` between the loss of a
+    /// session and the opening of the next.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -144,7 +151,8 @@ impl Client {
         self.pool().session.id()
     }
 
-    /// Whether there is a connection at this moment. For health checks; requests find out by themselves.
+    /// Whether there is a connection at this moment. For health checks; requests find out by
+    /// themselves.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -158,9 +166,9 @@ impl Client {
             .any(|lane| matches!(lane.status(), Status::Open))
     }
 
-    /// Ends the session: everything it holds and waits for is freed at once, and all guards of all handles are lost.
-    /// Waits for the server to confirm it, at most for the [`request_timeout`](Builder::request_timeout); reconnects for
-    /// that if it has to.
+    /// Ends the session: everything it holds and waits for is freed at once, and all guards of all
+    /// handles are lost. Waits for the server to confirm it, at most for the
+    /// [`request_timeout`](Builder::request_timeout); reconnects for that if it has to.
     ///
     /// Cancel safe: the client closes whether or not you wait.
     ///
@@ -203,7 +211,7 @@ impl Client {
         }
     }
 
-    /// Asks the server for a sign of life and gives the time it took, to the answer's arrival here.
+    /// Asks the server for a sign of life and gives the time until the answer.
     ///
     /// Cancel safe.
     ///
@@ -232,13 +240,15 @@ impl Client {
 }
 
 impl Builder {
-    /// Connects: tries each address once, and gives up if none welcomes us. From then on the client reconnects by
-    /// itself. Its tasks run on the runtime that this is called on.
+    /// Connects: tries each address once, and gives up if none leads to a server that lets the
+    /// client in. From then on the client reconnects by itself. Its tasks run on the current
+    /// runtime.
     ///
     /// Cancel safe: dropping it closes what was opened.
     ///
     /// # Errors
-    /// A setting is not possible, or no address led to a server that let us in. The error is that of the last address.
+    /// A setting is out of range, or no server let the client in. The error is that of the last
+    /// address.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), fencepost::ConnectError> {

@@ -1,4 +1,4 @@
-//! The guard: a lock that is held, for as long as it is.
+//! The guard: a lock that is held.
 
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
@@ -12,20 +12,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock that is held. Releases it when dropped, unless it is [detached](crate::LockRequest::detached).
+/// A lock that is held. Releases it when dropped, unless it is
+/// [detached](crate::LockRequest::detached).
 ///
-/// Dropping works anywhere, outside a runtime too: the release is handed to the connection's task and goes out with its
-/// next write. To know that it arrived, use [`release`](Self::release).
+/// Dropping works anywhere, outside a runtime too: the release is handed to the connection's task
+/// and goes out with its next write. To know that it arrived, use [`release`](Self::release).
 ///
-/// The watchdog renews the lease in the background unless [`no_renew`](crate::LockRequest::no_renew) was asked for. A
-/// guard also keeps its client's connections alive; the session ends when the last [`Client`](crate::Client) and the last
-/// guard are gone.
+/// The watchdog renews the lease in the background unless
+/// [`no_renew`](crate::LockRequest::no_renew) was asked for. A guard also keeps its client's
+/// connections alive; the session ends when the last [`Client`](crate::Client) and the last guard
+/// are gone.
 ///
 /// ```no_run
 /// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let guard = client.lock("orders/42").acquire().await?;
-/// // Every request to what the lock protects carries the fence, so that it can refuse those that come too late.
-/// println!("UPDATE orders SET state = 'paid', fence = {} WHERE id = 42 AND fence < {}", guard.fence(), guard.fence());
+/// // Every write carries the fence, so that the table can refuse writes that come too late.
+/// let fence = guard.fence();
+/// println!("UPDATE orders SET state = 'paid', fence = {fence} WHERE id = 42 AND fence < {fence}");
 /// drop(guard);
 /// # Ok(())
 /// # }
@@ -58,8 +61,8 @@ impl Guard {
         &self.lease().key
     }
 
-    /// The number of this grant, larger than that of every earlier grant of the key. Send it along with everything you
-    /// do to the protected resource, and have that refuse smaller ones.
+    /// The number of this grant, larger than that of every earlier grant of the key. Send it along
+    /// with everything you do to the protected resource, and have that refuse smaller ones.
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::Guard) {
@@ -70,8 +73,9 @@ impl Guard {
         self.lease().fence()
     }
 
-    /// What names this grant on the server, for whoever is to [release](crate::Client::release_detached) a
-    /// [detached](crate::LockRequest::detached) lock. After a [`downgrade`](Self::downgrade) it is another one.
+    /// The name of this grant on the server: what it takes to
+    /// [release](crate::Client::release_detached) a [detached](crate::LockRequest::detached) lock.
+    /// A [`downgrade`](Self::downgrade) changes it.
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::Guard) {
@@ -86,7 +90,7 @@ impl Guard {
         }
     }
 
-    /// Alone or shared.
+    /// Exclusive or shared.
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::Guard) {
@@ -97,19 +101,21 @@ impl Guard {
         self.lease().mode()
     }
 
-    /// Until when the lock is certainly held, as things stand. Moves on as renewals succeed; once the lock is lost, it
-    /// is the moment of the loss, or the deadline if that was earlier.
+    /// Until when the lock is certainly held, as things stand. Moves on as renewals succeed; once
+    /// the lock is lost, it is the moment of the loss, or the deadline if that was earlier.
     ///
-    /// It is counted from the moment the acquire, or the latest renewal that was answered, was *sent*, minus a margin, on a
-    /// clock that does not jump and, on Linux, goes on while the machine is suspended. The server cannot have begun the lease
-    /// earlier, so the lock cannot end earlier than this either, unless somebody takes it away by force. It is never later
-    /// than the end of the session. After a long wait in the queue the guard is only handed out after one renewal, so that it
-    /// does not start its life nearly used up.
+    /// It counts from the moment at which the acquire, or the latest renewal that was answered, was
+    /// *sent*, minus a margin, on a clock that does not jump and, on Linux, goes on while the
+    /// machine is suspended. The server began the lease no earlier, so the lock ends no earlier
+    /// either, unless an operator takes it away by force. It is never later than the end of the
+    /// session. After a long wait the client renews once before it hands the guard out, so that a
+    /// guard never starts nearly used up.
     ///
     /// ```no_run
     /// # async fn example(guard: fencepost::Guard) {
     /// // Does a step that takes up to two seconds still fit in?
-    /// let fits = guard.valid_until() > std::time::Instant::now() + std::time::Duration::from_secs(2);
+    /// let two_seconds = std::time::Duration::from_secs(2);
+    /// let fits = guard.valid_until() > std::time::Instant::now() + two_seconds;
     /// # }
     /// ```
     pub fn valid_until(&self) -> std::time::Instant {
@@ -133,12 +139,13 @@ impl Guard {
 
     /// Whether the lock is certainly held at this moment. Once `false`, always `false`.
     ///
-    /// A `true` is already a little old when you act on it: what is protected must check the fence itself.
+    /// A `true` is a little old by the time you act on it: the protected resource must check the
+    /// fence itself.
     ///
     /// ```no_run
     /// # fn example(guard: fencepost::Guard) {
     /// if !guard.is_valid() {
-    ///     panic!("somebody else may be at work");
+    ///     panic!("another holder may be at work");
     /// }
     /// # }
     /// ```
@@ -146,9 +153,10 @@ impl Guard {
         self.lease().check(Moment::now()).is_ok()
     }
 
-    /// A future that completes as soon as the lock is gone: the server said so, a renewal was refused, the session ended,
-    /// or [`valid_until`](Self::valid_until) passed without a renewal. It does not borrow the guard, so it can be moved
-    /// into another task; if the guard is released first, it completes with [`Loss::Released`].
+    /// A future that completes as soon as the lock is gone: the server said so, a renewal was
+    /// refused, the session ended, or [`valid_until`](Self::valid_until) passed without a renewal.
+    /// It does not borrow the guard, so it can be moved into another task; if the guard is released
+    /// first, it completes with [`Loss::Released`].
     ///
     /// Cancel safe: dropping it changes nothing, and another can be made.
     ///
@@ -166,10 +174,11 @@ impl Guard {
         async move { lease.gone().await }
     }
 
-    /// Renews the lease now, for its full time, and gives the new [`valid_until`](Self::valid_until). Rarely needed: the
-    /// watchdog does it.
+    /// Renews the lease now, for its full time, and gives the new
+    /// [`valid_until`](Self::valid_until). Rarely needed: the watchdog does it.
     ///
-    /// Cancel safe: if dropped, the renewal may or may not take effect, and the guard takes note if it does.
+    /// Cancel safe: if dropped, the renewal may or may not take effect, and the guard takes note if
+    /// it does.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is gone. Any other error leaves the guard as valid as it was.
@@ -192,10 +201,12 @@ impl Guard {
         Ok(self.valid_until())
     }
 
-    /// Turns an exclusive lock into a shared one without letting go of it: others may then share it. A lock that is
-    /// shared stays as it is. The fence to use from then on is returned, and is what [`fence`](Self::fence) gives.
+    /// Turns an exclusive lock into a shared one without letting go of it: others may then share
+    /// it. A lock that is shared stays as it is. The fence to use from then on is returned, and is
+    /// what [`fence`](Self::fence) gives.
     ///
-    /// Cancel safe: if dropped, the downgrade may or may not take effect, and the guard takes note if it does.
+    /// Cancel safe: if dropped, the downgrade may or may not take effect, and the guard takes note
+    /// if it does.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is gone. Any other error leaves the guard as it was.
@@ -236,17 +247,17 @@ impl Guard {
 
     /// Releases the lock and waits for the server to say so.
     ///
-    /// Cancel safe in the sense that matters: the lock is released whether or not you wait for the answer.
+    /// Cancel safe: the lock is released whether or not you wait for the answer.
     ///
     /// # Errors
-    /// The release may not have arrived. It is sent as soon as there is a connection again; until then the lock ends with
-    /// its lease.
+    /// The release may not have arrived. It is sent as soon as there is a connection again; until
+    /// then the lock ends with its lease.
     ///
     /// ```no_run
     /// # async fn example(guard: fencepost::Guard) -> Result<(), fencepost::Error> {
     /// match guard.release().await? {
     ///     fencepost::Release::Released => {}
-    ///     // The work took longer than the lease, or the network did: worth a warning, and a longer ttl.
+    ///     // The work or the network took longer than the lease: worth a warning and a longer ttl.
     ///     fencepost::Release::AlreadyLost(loss) => eprintln!("{loss}"),
     /// }
     /// # Ok(())
@@ -278,8 +289,8 @@ impl Guard {
     }
 }
 
-/// Key and fence of a grant, from [`Guard::handle`]: all that it takes to release a detached lock. Can be made of the two as
-/// well, where they were passed on as text.
+/// Key and fence of a grant, from [`Guard::handle`]: all that it takes to release a detached lock.
+/// Make one of the two where they were passed on as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockHandle {
     /// What is locked.
@@ -302,9 +313,10 @@ impl fmt::Debug for Guard {
 /// What came of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
-    /// The lock was held to the end and is free now; or, if it was held several times over, held once less.
+    /// The lock was held to the end and is free now; or held once less, if it was
+    /// [reentrant](crate::LockRequest::reentrant).
     Released,
-    /// There was nothing to release any more. Whoever used the lock may have worked beside its next holder; the resource
-    /// must have refused the older fence.
+    /// There was nothing to release any more. The work under the lock may have run beside that of
+    /// its next holder; the resource must have refused the older fence.
     AlreadyLost(Loss),
 }

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A wish for a lock, from [`Client::lock`](crate::Client::lock). Nothing happens until one of [`try_acquire`](Self::try_acquire),
-/// [`acquire`](Self::acquire) and [`with`](Self::with) is awaited.
+/// A request for a lock, from [`Client::lock`](crate::Client::lock). Nothing is asked until one of
+/// [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire) and [`with`](Self::with) is
+/// awaited.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -52,7 +53,7 @@ pub struct LockRequest {
 pub enum Acquisition {
     /// The lock is yours.
     Acquired(Guard),
-    /// Somebody else has it.
+    /// Another session has it, or this one under another guard.
     Held(Contention),
 }
 
@@ -93,12 +94,13 @@ impl LockRequest {
         }
     }
 
-    /// How long the lock lasts without renewal: at least 1 ms, at most a day, in whole milliseconds. Without this, the
-    /// client's [`default_ttl`](crate::Builder::default_ttl).
+    /// How long the lock lasts without renewal: at least 1 ms, at most a day, in whole
+    /// milliseconds. Without this, the client's [`default_ttl`](crate::Builder::default_ttl).
     ///
-    /// It is also how long the key stays blocked after a crash, except that no lock outlives its session: what ends first,
-    /// this or [`session_ttl`](crate::Builder::session_ttl), ends it. Choose a small multiple of the time that the work
-    /// usually takes to notice; the watchdog renews meanwhile.
+    /// It is also how long the key stays locked after its holder crashed, except that no lock
+    /// outlives its session: the earlier end of this and
+    /// [`session_ttl`](crate::Builder::session_ttl) counts. A few seconds are a good choice: the
+    /// watchdog renews the lock while the holder lives.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -111,8 +113,8 @@ impl LockRequest {
         self
     }
 
-    /// Has the lock last as long as the client's session, instead of by a ttl of its own. One keep-alive then renews any
-    /// number of locks.
+    /// Has the lock last as long as the client's session, instead of by a ttl of its own. One
+    /// keep-alive then renews any number of locks.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -124,8 +126,8 @@ impl LockRequest {
         self
     }
 
-    /// How long [`acquire`](Self::acquire) stands in line: at most a day; zero asks once. Without this, the client's
-    /// [`default_wait`](crate::Builder::default_wait).
+    /// How long [`acquire`](Self::acquire) stands in line: at most a day; zero asks once. Without
+    /// this, the client's [`default_wait`](crate::Builder::default_wait).
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -137,7 +139,7 @@ impl LockRequest {
         self
     }
 
-    /// Shares the lock with all others who ask for it like this, instead of having it alone.
+    /// Shares the lock with all other holders that ask for it shared, instead of having it alone.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -149,10 +151,11 @@ impl LockRequest {
         self
     }
 
-    /// If this client holds the lock already, counts one more hold under the same fence, instead of refusing. The lock is
-    /// free when all its guards are gone.
+    /// If this client holds the lock already, counts one more hold under the same fence, instead of
+    /// refusing. The lock is free when all its guards are gone.
     ///
-    /// All tasks of a client are one holder here: this is for code that calls itself, not for keeping tasks apart.
+    /// All tasks of a client are one holder here: this is for code that calls itself, not for
+    /// keeping tasks apart.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
@@ -167,7 +170,7 @@ impl LockRequest {
         self
     }
 
-    /// A note for those who are kept waiting and for operators, up to 256 bytes.
+    /// Text that waiters and operators see beside the lock, up to 256 bytes.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
@@ -191,11 +194,13 @@ impl LockRequest {
         self
     }
 
-    /// Leaves renewing to the caller: the lock ends after its ttl unless [`Guard::renew`] is called.
+    /// Leaves renewing to the caller: the lock ends after its ttl unless [`Guard::renew`] is
+    /// called.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
-    /// let request = client.lock("once-a-minute").ttl(std::time::Duration::from_secs(60)).no_renew();
+    /// let minute = std::time::Duration::from_secs(60);
+    /// let request = client.lock("once-a-minute").ttl(minute).no_renew();
     /// # }
     /// ```
     pub fn no_renew(mut self) -> Self {
@@ -203,13 +208,14 @@ impl LockRequest {
         self
     }
 
-    /// Takes a lock that outlives this client and its process: it lives by its [`ttl`](Self::ttl) only, is not renewed by
-    /// itself, and is not released when its guard is dropped. Whoever knows its key and fence releases it, from anywhere:
-    /// [`Guard::handle`] gives the two, [`Client::release_detached`](crate::Client::release_detached) takes them.
+    /// Takes a lock that outlives this client and its process: it lives by its [`ttl`](Self::ttl)
+    /// only, the watchdog does not renew it, and dropping its guard does not release it. Any client
+    /// that knows its key and fence may release it: [`Guard::handle`] gives the two,
+    /// [`Client::release_detached`](crate::Client::release_detached) takes them.
     ///
-    /// For work that is handed on: a job that one process starts and another finishes. Choose the ttl for the whole of it.
-    /// [`session_bound`](Self::session_bound) and [`reentrant`](Self::reentrant) do not go with it: the lock belongs to no
-    /// session, and the server refuses the request.
+    /// For work that is handed on: a job that one process starts and another finishes. Choose the
+    /// ttl for the whole of it. The lock belongs to no session, so the server refuses it together
+    /// with [`session_bound`](Self::session_bound) or [`reentrant`](Self::reentrant).
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -230,10 +236,10 @@ impl LockRequest {
 
     /// Asks once. Contention is an answer, not an error.
     ///
-    /// Cancel safe: a grant that nobody is there to take is released at once.
+    /// Cancel safe: a grant that comes after the drop is released at once.
     ///
     /// # Errors
-    /// The server could not be asked, or would not decide.
+    /// The server could not be asked, or did not decide.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
@@ -258,19 +264,21 @@ impl LockRequest {
         }
     }
 
-    /// Stands in line until the lock is free, at most as long as [`wait`](Self::wait) says. The line is the server's:
-    /// first come, first served, and the lock is handed over, not raced for.
+    /// Stands in line until the lock is free, at most as long as [`wait`](Self::wait) says. The
+    /// line is the server's: first come, first served, and the lock is handed over, not raced for.
     ///
-    /// Besides the wait, the request has the client's [`request_timeout`](crate::Builder::request_timeout) for the way
-    /// there and back. If the server grants nothing at the moment because it is about to stop, has just restarted or waits
-    /// for its disk, the request is repeated within the wait: a restart of the server costs a waiter its place in the line,
-    /// and nothing else. While the server is away, the client looks for it again.
+    /// Besides the wait, the request has the client's
+    /// [`request_timeout`](crate::Builder::request_timeout) for the way there and back. If the
+    /// server grants nothing at the moment because it is about to stop, has just restarted or waits
+    /// for its disk, the client repeats the request within the wait: a restart of the server costs
+    /// a waiter its place in the line, and nothing else.
     ///
-    /// Cancel safe: dropping it takes the request out of the line, and a grant that comes all the same is released at
-    /// once. The place in the line is lost.
+    /// Cancel safe: dropping it takes the request out of the line, and a grant that was under way
+    /// is released at once.
     ///
     /// # Errors
-    /// [`LockError::NotAcquired`] tells contention apart from all that can go wrong.
+    /// [`LockError::NotAcquired`] if the lock was not free in time; the other variants are losses
+    /// and failures.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
@@ -319,16 +327,18 @@ impl LockRequest {
         }
     }
 
-    /// Acquires the lock as [`acquire`](Self::acquire) does, does the work, and releases the lock. If the lock is lost
-    /// meanwhile, the work is dropped where it stands and [`LockError::Lost`] tells why.
+    /// Acquires the lock as [`acquire`](Self::acquire) does, does the work, and releases the lock.
+    /// If the lock is lost meanwhile, the work is dropped where it stands and [`LockError::Lost`]
+    /// tells why.
     ///
-    /// The work gets the fence, to send along with whatever it does. The release goes out in the background.
+    /// The work gets the fence, to send along with every write. The release goes out in the
+    /// background.
     ///
     /// Cancel safe: dropping it drops the work and releases the lock.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and [`LockError::Lost`] if the work was stopped. What the work itself returns is
-    /// passed on as it is.
+    /// As [`acquire`](Self::acquire), and [`LockError::Lost`] if the work was stopped. What the
+    /// work itself returns is passed on as it is.
     ///
     /// ```no_run
     /// # async fn settle(order: u32, fence: fencepost::Fence) -> std::io::Result<()> { Ok(()) }

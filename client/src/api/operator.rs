@@ -1,4 +1,4 @@
-//! What operators ask: about keys, sessions and the server; and taking a lock away by force.
+//! What operators ask about keys, sessions and the server; and taking a lock away by force.
 
 use crate::api::client::Client;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Client {
-    /// Asks who holds a key, who waits for it, and which fence it gave out last.
+    /// Asks for the holders of a key, the length of its queue, and the fence of its newest grant.
     ///
     /// Cancel safe.
     ///
@@ -42,7 +42,8 @@ impl Client {
 
     /// Lists the held keys that begin with `prefix`, page by page; all of them for an empty one.
     ///
-    /// The list is no snapshot: a key held all the while is listed once at least, others may be missed or come twice.
+    /// The list is no snapshot: a key held all the while is listed once at least, others may be
+    /// missed or come twice.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
@@ -64,7 +65,7 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
     /// for session in client.sessions().all().await? {
-    ///     println!("{} from {} holds {}", session.client_name, session.address, session.lock_count);
+    ///     println!("{} holds {}", session.client_name, session.lock_count);
     /// }
     /// # Ok(())
     /// # }
@@ -97,7 +98,8 @@ impl Client {
         }
     }
 
-    /// Takes a lock away from its holder, who is told. Names the fence, so that it cannot hit the next holder by mistake.
+    /// Takes a lock away from its holder, which is told. It names the fence, so that it cannot hit
+    /// the next holder by mistake.
     ///
     /// Cancel safe: if dropped, it may or may not take effect.
     ///
@@ -141,7 +143,7 @@ impl Client {
 pub enum ForceRelease {
     /// The lock was taken away.
     Released,
-    /// Nobody holds the key under this fence; nothing happened.
+    /// No session holds the key under this fence; nothing happened.
     NotHeld(NotHeldReason),
 }
 
@@ -178,8 +180,8 @@ impl<T> Pages<T> {
 }
 
 impl Pages<LockInfo> {
-    /// How much longer the server, which was restarted, does not know all holders, as of the page that came last: keys that are
-    /// not listed may be held. `None` almost always, and before the first page.
+    /// How much longer the server recovers from a restart, by the latest page; `None` when it does
+    /// not, and before the first page. Until then, keys that are not listed may be held.
     ///
     /// ```no_run
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {

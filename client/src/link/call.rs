@@ -1,4 +1,4 @@
-//! One request on its way: what is asked, who gets the answer, and whether it has been sent before.
+//! One request on its way: what is asked, where the answer goes, and when it was sent.
 
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
@@ -68,8 +68,8 @@ pub(crate) struct Wish {
     pub(crate) key: Arc<[u8]>,
     pub(crate) mode: Mode,
     pub(crate) lease: protocol::Lease,
-    /// Until when to stand in line; `None` wants an answer at once. A moment, not a length of time: what is sent late,
-    /// or again, waits only for the rest.
+    /// Until when to stand in line; `None` wants an answer at once. A moment, not a length of time:
+    /// a request that is sent late, or again, waits only for the rest.
     pub(crate) wait_until: Option<Moment>,
     pub(crate) is_reentrant: bool,
     /// The lock is to belong to no session.
@@ -214,7 +214,7 @@ impl Wish {
     }
 }
 
-/// In which queue a request stands, and which part of the server's patience it may use up.
+/// In which queue a request stands, and against which bound of unanswered requests it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// About locks that exist. Never waits for a place: there are only so many locks.
@@ -225,22 +225,22 @@ pub(crate) enum Class {
     Waiting,
 }
 
-/// Who gets the answer.
+/// Where the answer goes.
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// A caller, unless it has gone away.
     Caller(oneshot::Sender<Result<Answer, Error>>),
     /// The caller of an acquire, once the renewal that confirms its grant is through.
     Confirm(Grant, oneshot::Sender<Result<Answer, Error>>),
-    /// Nobody: what has to be done is done when the answer is read.
-    Nobody,
+    /// To no caller: all that has to be done is done when the answer is read.
+    Nowhere,
 }
 
 /// What a caller is told. Owned: the buffer it came in is long gone.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Granted(Grant),
-    /// Somebody else has it, now or still.
+    /// Another session has it, now or still.
     Contended(Contention),
     /// The lock that was asked about, or just granted, is gone.
     Lost(Loss),
@@ -258,7 +258,7 @@ pub(crate) enum Answer {
 /// One request and its way through the client.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Names it for the server, in this session and any later one.
+    /// Unique over all sessions of this client.
     pub(crate) id: RequestId,
     pub(crate) ask: Ask,
     pub(crate) class: Class,
@@ -310,11 +310,11 @@ impl Call {
         self
     }
 
-    /// Whether it need not be sent any more, because whoever asked has stopped waiting for the answer. What gives
-    /// something back is sent in any case.
+    /// Whether it need not be sent any more, because its caller has stopped waiting for the answer.
+    /// A release or a goodbye is sent in any case.
     pub(crate) fn is_abandoned(&self) -> bool {
         match (&self.ask, &self.sink) {
-            (Ask::Release { .. } | Ask::Goodbye, _) | (_, Sink::Nobody) => false,
+            (Ask::Release { .. } | Ask::Goodbye, _) | (_, Sink::Nowhere) => false,
             (_, Sink::Caller(caller) | Sink::Confirm(_, caller)) => caller.is_closed(),
         }
     }
@@ -342,7 +342,7 @@ impl Call {
     /// Ends it without an answer from the server.
     pub(crate) fn fail(self, error: Error) {
         if let Some(lease) = &self.lease
-            && matches!(self.sink, Sink::Nobody)
+            && matches!(self.sink, Sink::Nowhere)
         {
             lease.stop_renewing();
         }
@@ -351,11 +351,11 @@ impl Call {
 }
 
 impl Sink {
-    /// Hands the answer over. A grant that nobody waits for any more is dropped on the way, which releases it.
+    /// Hands the answer over. A grant without a caller is dropped on the way, which releases it.
     pub(crate) fn send(self, answer: Result<Answer, Error>) {
         match self {
             Self::Caller(caller) | Self::Confirm(_, caller) => drop(caller.send(answer)),
-            Self::Nobody => drop(answer),
+            Self::Nowhere => drop(answer),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! One connection: a task that owns a socket, writes what its lane holds in batches, and matches replies to requests.
+//! One connection: a task that owns a socket, writes the requests of its lane in batches, and
+//! matches replies to requests.
 //!
-//! When the socket breaks, the task opens another one and goes on. Unanswered requests stay with it: in the same session
-//! they are repeated under their ids and take effect once; in a new session those that cannot do harm are asked afresh,
-//! and those that were about locks of the old one fail, because those locks are gone. While it cannot connect but
-//! another lane can, that one takes over.
+//! When the socket breaks, the task opens another one and goes on with the unanswered requests. In
+//! the same session they are repeated under their ids and take effect once. In a new session,
+//! requests about locks of the old one fail, because those locks are gone; the others are asked
+//! afresh. While this task cannot connect and another lane can, that lane takes over.
 
 use crate::backoff::Backoff;
 use crate::clock::Moment;
@@ -25,7 +26,8 @@ pub(crate) struct Connection {
     pool: Arc<Pool>,
     index: usize,
     in_flight: InFlight,
-    /// To be sent before anything else, oldest first: most of it was sent before, on a connection that broke.
+    /// To be sent before anything else, oldest first: most of it was sent on a connection that
+    /// broke.
     backlog: VecDeque<Call>,
     /// When the latest connection was opened.
     era: Era,
@@ -111,7 +113,8 @@ impl Connection {
         }
     }
 
-    /// Tries until there is a connection; `None` when the client closes and has nothing more to say, or cannot.
+    /// Tries until there is a connection; `None` when the client closes and has nothing more to
+    /// say, or cannot.
     async fn open(&mut self, backoff: &mut Backoff) -> Option<Opened> {
         let pool = Arc::clone(&self.pool);
         loop {
@@ -154,7 +157,8 @@ impl Connection {
         self.lane().has_goodbye() || backlog.any(|call| matches!(call.ask, Ask::Goodbye))
     }
 
-    /// There is no connection for now. What waits for it need not, if another lane has one or if waiting is in vain.
+    /// There is no connection for now. Its requests move to a lane that has one, or fail if waiting
+    /// is in vain.
     fn not_opened(&mut self, error: ConnectError) {
         let is_permanent = error.is_permanent();
         self.lane().set_down(Some(error.clone()), Instant::now());
@@ -162,7 +166,8 @@ impl Connection {
             // Each lane has its own end.
         } else if let Some(other) = self.pool.other_open_lane(self.index) {
             let mut calls = Vec::new();
-            // What was sent may only be repeated once the server is done with the connection it was sent on.
+            // A request may be repeated only once the server is done with the connection it was
+            // sent on.
             if !self.pool.session.is_current(self.era) {
                 calls.extend(self.backlog.drain(..));
             }
@@ -195,18 +200,20 @@ impl Connection {
         if must_claim {
             self.claim_all();
         } else if !is_in_grace {
-            // A `Lost` may have been on its way when the last connection broke. In a grace period there is nothing to ask for:
-            // the server does not know our locks before the connection that resumed the session has claimed them.
+            // A `Lost` may have been on its way when the last connection broke. In a grace period
+            // there is nothing to ask: the server does not know our locks before the connection
+            // that resumed the session has claimed them.
             self.pool.leases.schedule_all(Moment::now());
         }
-        // When a dead connection must be noticed: early enough for a second attempt, within a request's time and before
-        // the session ends.
+        // A dead connection must be noticed early enough for a second attempt, within a request's
+        // time and before the session ends.
         let silence_max = (self.pool.settings.request_timeout / 2)
             .min(life.ttl() / RENEW_FRACTION)
             .max(SILENCE_MIN);
         // Since when answers are due and nothing came.
         let mut quiet_since = Instant::now();
-        // Fires at some moment before the true deadline, and is then set anew: cheaper than moving it for every batch.
+        // Fires before the true deadline and is then set anew: cheaper than moving it for every
+        // batch.
         let alarm = sleep_until(quiet_since + silence_max);
         tokio::pin!(alarm);
         // Something may have come behind the welcome.
@@ -287,7 +294,8 @@ impl Connection {
             })
         );
         if is_session_over {
-            // The request stays unanswered, and is dealt with like all others of a session that is over.
+            // The request stays unanswered, and is dealt with like all others of a session that is
+            // over.
             return Err(End::SessionOver);
         }
         if frame.request_id == RequestId::NONE {
@@ -297,7 +305,7 @@ impl Connection {
         let Some(call) = self.in_flight.remove(frame.request_id) else {
             return Ok(());
         };
-        // What cannot be read is as good as an answer from a later version.
+        // A reply that cannot be read is taken for one from a later version.
         let unknown = Reply::Unknown { kind: frame.kind };
         arrival.apply(call, &reply.unwrap_or(unknown));
         Ok(())
@@ -313,14 +321,15 @@ impl Connection {
             }
             // It will close the connection when it goes, and then we look for it again.
             Ok(Push::Shutdown { .. }) | Ok(Push::Unknown { .. }) => {}
-            // A push is a courtesy; one that cannot be read is one that did not come.
+            // A push is a courtesy; one that cannot be read is ignored.
             Err(_) => {}
         }
     }
 
     // ---- sending
 
-    /// Appends what the lane holds to `out`, as far as there is room. Says whether the client is closing.
+    /// Appends what the lane holds to `out`, as far as there is room. Says whether the client is
+    /// closing.
     fn send_some(&mut self, epoch: u64, bounds: Bounds, out: &mut BytesMut) -> bool {
         if out.len() >= OUT_BYTES_MAX {
             return self.batch.is_leaving;
@@ -338,7 +347,7 @@ impl Connection {
         let room = self.in_flight.room(bounds);
         self.pool.lanes()[self.index].take(room, &mut batch);
         for call in batch.calls.drain(..) {
-            // Never sent and nobody waits for it: it never happened.
+            // Never sent and without a caller: it never happened.
             if !call.is_abandoned() {
                 self.send(call, epoch, now, out);
             }
@@ -346,7 +355,7 @@ impl Connection {
         for acquire_id in batch.cancelled.drain(..) {
             if self.in_flight.calls.contains_key(&acquire_id) {
                 let ask = Ask::Cancel { acquire_id };
-                let cancel = Call::new(self.pool.next_id(), ask, Sink::Nobody);
+                let cancel = Call::new(self.pool.next_id(), ask, Sink::Nowhere);
                 self.send(cancel, epoch, now, out);
             }
         }
@@ -371,15 +380,17 @@ impl Connection {
         match &mut call.ask {
             // The wait ended with the connection, and the session has been heard of since.
             Ask::Cancel { .. } | Ask::KeepAlive => {}
-            // If it was granted and the reply got lost, it must be found and released; it must not wait again.
+            // If it was granted and the reply got lost, it must be found and released; it must not
+            // wait again.
             Ask::Acquire(wish) if is_abandoned && is_same_session => {
                 wish.wait_until = None;
                 self.send(call, epoch, now, out);
             }
             _ if is_abandoned => {}
-            // Claims are made when the server no longer knows who held what. Another client may have been granted the lock
-            // since it lapsed, so a claim may only go out for a lease that is certainly ours at this moment. Here and not
-            // where claims are made: one that is repeated may have lapsed while there was no connection.
+            // Claims are made when the server does not know the holders. Another client may have
+            // been granted the lock since it lapsed, so a claim goes out only for a lease that is
+            // certainly ours at this moment. The check is here, not where claims are made: a
+            // repeated claim may have lapsed while there was no connection.
             Ask::Claim { lease, .. } if lease.check(now).is_err() => {
                 self.pool.leases.forget(lease);
             }
@@ -396,13 +407,13 @@ impl Connection {
         }
     }
 
-    /// The connection is gone: what it left unanswered is for the next one. Only the watchdog's renewals are not
-    /// repeated, because a new one counts from later.
+    /// The connection is gone: the next one repeats what it left unanswered, except the watchdog's
+    /// renewals, because a new one counts from later.
     fn keep_unanswered(&mut self) {
         let now = Moment::now();
         for call in self.in_flight.take_all() {
             match (&call.ask, &call.sink, &call.lease) {
-                (Ask::Renew { .. }, Sink::Nobody, Some(lease)) => {
+                (Ask::Renew { .. }, Sink::Nowhere, Some(lease)) => {
                     lease.stop_renewing();
                     self.pool.leases.schedule(lease, now);
                 }
@@ -412,8 +423,8 @@ impl Connection {
         self.backlog.make_contiguous().sort_by_key(|call| call.id);
     }
 
-    /// The server restarted: claim every lock we have, before anything else is sent. (`send_again` leaves out those that
-    /// have lapsed by then.)
+    /// The server restarted: claim every lock we have, before anything else is sent. (`send_again`
+    /// leaves out leases that have lapsed by then.)
     fn claim_all(&mut self) {
         for lease in self.pool.leases.all() {
             // Keeps the watchdog from renewing what the server does not know yet.
@@ -423,13 +434,13 @@ impl Connection {
                 hold_count: lease.hold_count(),
                 lease: Arc::clone(&lease),
             };
-            let claim = Call::new(self.pool.next_id(), ask, Sink::Nobody).about(&lease);
+            let claim = Call::new(self.pool.next_id(), ask, Sink::Nowhere).about(&lease);
             self.backlog.push_front(claim);
         }
     }
 }
 
-/// Also when the runtime drops the task: nobody may wait for answers that cannot come.
+/// Also when the runtime drops the task: no caller may wait for an answer that cannot come.
 impl Drop for Connection {
     fn drop(&mut self) {
         self.lane().close();

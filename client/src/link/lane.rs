@@ -1,12 +1,14 @@
-//! The way from callers to one connection's task: its queues.
+//! A lane: the queues in front of one connection.
 //!
-//! Anybody may push, anywhere, with or without a runtime: a push takes a mutex for a few instructions and wakes the task.
-//! Only the connection's task takes. Requests leave each queue in the order in which they came.
+//! Any thread may push, with or without a runtime: a push takes a mutex for a few instructions and
+//! wakes the connection's task. Only that task takes. Requests leave each queue in the order in
+//! which they came.
 //!
-//! What bounds the queues: callers take a place from a semaphore before they push, [`QUEUED_CALLS_MAX`] of each kind.
-//! Requests about locks that exist go without: each lock that the server granted can have one release and one renewal
-//! of the watchdog's under way, plus what its owner awaits, and no new grants come while they stand in line, since they
-//! are sent first. A dropped guard therefore always finds room.
+//! What bounds the queues: callers take a place from a semaphore before they push,
+//! [`QUEUED_CALLS_MAX`] of each kind. Requests about locks that exist need no place: a granted lock
+//! has at most one release and one renewal by the watchdog under way, plus what its owner awaits,
+//! and they are sent before any request that could bring new grants. A dropped guard therefore
+//! always finds room.
 
 use crate::error::{ConnectError, Error};
 use crate::limits::{BATCH_CALLS_MAX, QUEUED_CALLS_MAX};
@@ -35,7 +37,7 @@ struct Queues {
     urgent: VecDeque<Call>,
     prompt: VecDeque<Call>,
     waiting: VecDeque<Call>,
-    /// Sent before, on another lane's connection that broke and did not come back.
+    /// Sent before, on the broken connection of another lane.
     adopted: Vec<Call>,
     /// Acquires whose callers went away. Bounded by the acquires under way.
     cancelled: Vec<RequestId>,
@@ -64,7 +66,7 @@ pub(crate) struct Room {
     pub(crate) urgent: usize,
     /// Prompt ones, which count against the urgent ones too.
     pub(crate) prompt: usize,
-    /// Those that wait at the server.
+    /// Requests that wait at the server.
     pub(crate) waiting: usize,
 }
 
@@ -102,7 +104,7 @@ impl Lane {
 
     // ---- for callers
 
-    /// Whether there is a connection, as far as one can tell without waiting.
+    /// Whether there is a connection, by a look that does not wait.
     pub(crate) fn is_open(&self) -> bool {
         // Relaxed: it only chooses a queue; what is pushed is published by the queue's mutex.
         self.is_open.load(Ordering::Relaxed)
@@ -129,7 +131,7 @@ impl Lane {
     pub(crate) fn push(&self, call: Call) {
         let mut queues = self.queues.lock();
         if matches!(queues.status, Status::Closed) {
-            // Its end may run somebody's code, which may push: not under the mutex.
+            // Its end may run a caller's waker, which may push: not under the mutex.
             drop(queues);
             return call.fail(Error::Closed);
         }
@@ -145,7 +147,8 @@ impl Lane {
     /// The caller of this acquire has gone away.
     pub(crate) fn cancel(&self, acquire_id: RequestId) {
         let mut queues = self.queues.lock();
-        // Without a connection nobody waits at the server, and what was never sent is dropped when its turn comes.
+        // Without a connection nothing waits at the server, and what was never sent is dropped when
+        // its turn comes.
         if matches!(queues.status, Status::Open) {
             queues.cancelled.push(acquire_id);
             drop(queues);
@@ -218,7 +221,7 @@ impl Lane {
         self.queues.lock().goodbye.is_some()
     }
 
-    /// Takes what may be sent. Nothing is dropped here, so nobody's code runs under the mutex.
+    /// Takes what may be sent. Nothing is dropped here, so no waker runs under the mutex.
     pub(crate) fn take(&self, room: Room, batch: &mut Batch) {
         let mut queues = self.queues.lock();
         let queues = &mut *queues;
@@ -247,7 +250,7 @@ impl Lane {
         calls
     }
 
-    /// Closes the lane for good and fails whatever is in it.
+    /// Closes the lane for good and fails all requests in it.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Relaxed);
         self.queues.lock().status = Status::Closed;

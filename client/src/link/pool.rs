@@ -25,7 +25,8 @@ pub(crate) struct Pool {
     pub(crate) session: Session,
     pub(crate) leases: Leases,
     lanes: Box<[Lane]>,
-    /// Request ids count up over all connections and all sessions, so none comes twice in any of them.
+    /// Request ids count up over all connections and all sessions, so none comes twice in any of
+    /// them.
     last_id: AtomicU64,
     key_hasher: RandomState,
     /// Since when the client is closing.
@@ -61,8 +62,9 @@ impl Pool {
         &self.lanes
     }
 
-    /// The lane for requests about a key: always the same while it has a connection, so that what a task does to a key
-    /// happens in the order in which it did it. A release by `drop` comes before the acquire after it.
+    /// The lane for requests about a key: always the same while it has a connection, so that the
+    /// server sees a task's requests for a key in their order. A release by `drop` comes before the
+    /// acquire after it.
     pub(crate) fn lane_of(&self, key: &[u8]) -> &Lane {
         let home = self.key_hasher.hash_one(key) % self.lanes.len() as u64;
         self.open_lane_near(home as usize)
@@ -94,8 +96,8 @@ impl Pool {
 
     /// Asks, and waits for the answer at most until `deadline`.
     ///
-    /// Dropping it gives up waiting for the answer, not the request: that is taken back only if it was not sent yet.
-    /// Grants that nobody takes are released, and an acquire that stands in line is cancelled.
+    /// Dropping it gives up waiting for the answer. The request itself is taken back only if it was
+    /// not sent yet: a grant that no caller takes is released, and a waiting acquire is cancelled.
     pub(crate) async fn call(
         &self,
         lane: &Lane,
@@ -111,8 +113,8 @@ impl Pool {
             && let Status::Down { since, why } = lane.status()
             && since + self.settings.request_timeout <= start
         {
-            // It has been tried for as long as a request may take: the next one need not find out by waiting. What is
-            // about a lock that exists is sent when it can be, though.
+            // Connecting has failed for as long as a request may take: this one need not wait to
+            // find out. A request about a lock that exists is sent when it can be, though.
             if call.class == Class::Urgent {
                 lane.push(call);
             }
@@ -156,7 +158,7 @@ impl Pool {
 
     /// Asks without waiting for anything, from anywhere.
     pub(crate) fn post(&self, lane: &Lane, ask: Ask) {
-        lane.push(Call::new(self.next_id(), ask, Sink::Nobody));
+        lane.push(Call::new(self.next_id(), ask, Sink::Nowhere));
     }
 
     /// Renews a lease on behalf of `sink`.
@@ -181,9 +183,9 @@ impl Pool {
             .expect("the sender lives in self");
     }
 
-    /// Ends all tasks, and tells the server that the session is over: at once if there is a connection, otherwise when
-    /// one comes about within a request's time. Never waits. Gives the answer to the goodbye; `None` if the client was
-    /// closing already.
+    /// Ends all tasks and tells the server that the session is over: at once if there is a
+    /// connection, otherwise when one opens within a request's time. Never waits. Gives the answer
+    /// to the goodbye; `None` if the client was closing already.
     pub(crate) fn close(&self) -> Option<oneshot::Receiver<Result<Answer, Error>>> {
         let now = Instant::now();
         let is_first = self.closing_since.send_if_modified(|since| {
@@ -217,7 +219,7 @@ impl Pool {
             .expect("the sender lives in self");
     }
 
-    /// A connection's task ended. With the last one, nobody can renew anything any more.
+    /// A connection's task ended. After the last one no lease can be renewed.
     pub(crate) fn connection_ended(&self, now: Moment) {
         self.running.send_modify(|count| {
             *count -= 1;
@@ -261,7 +263,7 @@ impl Drop for Handle {
     }
 }
 
-/// As the users see it: they hold a `Client`.
+/// Under the name of the public type.
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
@@ -281,7 +283,8 @@ struct Pending<'a> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if let Some(acquire_id) = self.acquire_id {
-            // On every lane: after a reconnect it may have moved to another one. Those that do not know it ignore it.
+            // On every lane: after a reconnect it may have moved to another one. A lane that does
+            // not know it ignores it.
             for lane in &self.pool.lanes {
                 lane.cancel(acquire_id);
             }

@@ -1,4 +1,4 @@
-//! What an answer does: to the leases, and for whoever asked. Decides and never waits.
+//! What a reply does to the leases, and what its caller is told. Decides and never waits.
 
 use crate::clock::Moment;
 use crate::error::{Error, Loss};
@@ -39,7 +39,8 @@ impl Arrival<'_> {
             (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {
                 self.life.kept(sent.first, millis(*ttl_ms));
             }
-            // Whether it was done is forgotten, and doing it again does no harm: a fence is released once.
+            // The server forgot whether it was done. Doing it again does no harm: a fence is
+            // released once.
             (ask @ Ask::Release { is_last: true, .. }, _, reply) if is_forgotten(reply) => {
                 let again = Call::new(self.pool.next_id(), ask, call.sink);
                 self.pool.open_lane_near(0).push(again);
@@ -67,8 +68,8 @@ impl Arrival<'_> {
                 protocol::Lease::Session => granted,
             },
             granted,
-            // A lock that was held already has the kind of lease that it had then. If we know it, it is in its entry; if
-            // not, the time that the server gave is right whatever the kind.
+            // A lock that was held already keeps the kind of lease that it had. If we know it, its
+            // entry says which; if not, the time that the server gave is right for either kind.
             is_session_bound: wish.lease == protocol::Lease::Session && hold_count == 1,
             is_auto_renewed: wish.is_auto_renewed && !wish.is_detached,
             metadata: Arc::clone(&wish.metadata),
@@ -82,7 +83,8 @@ impl Arrival<'_> {
         };
         let pool: Arc<Pool> = Arc::clone(self.pool);
         let grant = Grant::new(Arc::clone(&lease), pool);
-        // A repeated acquire may be answered from memory, with a grant that was lost in the meantime.
+        // A repeated acquire may be answered from memory, with a grant that was lost in the
+        // meantime.
         let is_repeated = sent.first != sent.last;
         match sink {
             Sink::Caller(caller) if is_repeated || lease.is_stale(self.now) => {
@@ -104,7 +106,7 @@ impl Arrival<'_> {
         reply: &Reply<'_>,
         sink: Sink,
     ) {
-        if matches!(sink, Sink::Nobody) {
+        if matches!(sink, Sink::Nowhere) {
             lease.stop_renewing();
         }
         let outcome = match *reply {

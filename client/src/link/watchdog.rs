@@ -1,9 +1,9 @@
 //! The watchdog: one task that renews the leases of all guards and keeps the session alive.
 //!
-//! Each lease is renewed when a third of it has passed, up to a fifth of that third earlier at random. Renewals go out
-//! through the lanes like everything else and are answered there; the watchdog waits for none of them. The session is
-//! kept alive in the same rhythm, on every connection: that is what its locks and waits live by, and it is how a
-//! connection that has died without a word is found out.
+//! Each lease is renewed when a third of it has passed, up to a fifth of that third earlier at
+//! random. Renewals go out through the lanes like other requests and are answered there; the
+//! watchdog waits for none of them. The session is kept alive in the same rhythm, on every
+//! connection: its locks and waits live by that, and it finds out connections that died silently.
 
 use crate::clock::{Moment, sleep_until};
 use crate::link::call::{Ask, Sink};
@@ -38,11 +38,12 @@ pub(crate) async fn run(pool: Arc<Pool>) {
 }
 
 fn renew(pool: &Pool, lease: &Arc<Lease>, now: Moment) {
-    // Past its deadline it is given up, even if the server might still renew it: somebody may have looked.
+    // Past its deadline it is given up, even if the server might still renew it: the owner may have
+    // seen it pass.
     if lease.check(now).is_err() {
         pool.leases.forget(lease);
     } else if lease.start_renewing() {
-        pool.post_renewal(lease, Sink::Nobody);
+        pool.post_renewal(lease, Sink::Nowhere);
     }
 }
 

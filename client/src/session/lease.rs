@@ -2,29 +2,34 @@
 //!
 //! # Until when
 //!
-//! The server's lease begins when the server grants or renews, which is some time after the request was sent and some
-//! time before the answer came. Without comparing clocks the client knows nothing more precise, so it takes the
-//! earliest moment that is possible: **a lease counts from the moment its request was first sent.** For an answer to a
-//! request sent at `s` that promises `ttl`, the lock is ours until `s + ttl - margin` at least. The margin is 2 ms, since
-//! the server counts whole milliseconds, and a hundredth of the ttl, for clocks that do not run equally fast.
+//! The server's lease begins when the server grants or renews, which is some time after the request
+//! was sent and some time before the answer came. Without comparing clocks the client knows nothing
+//! more precise, so it takes the earliest moment that is possible: **a lease counts from the moment
+//! its request was first sent.** For an answer to a request sent at `s` that promises `ttl`, the
+//! lock is ours until `s + ttl - margin` at least. The margin is 2 ms, since the server counts
+//! whole milliseconds, and a hundredth of the ttl, for clocks that do not run equally fast.
 //!
-//! - *After a wait* the same rule holds and is right, but it may leave little: a lock asked for 20 s ago and granted
-//!   just now with 30 s would count as having 10 s left. A bound taken from the arrival of the grant would need an upper
-//!   bound on how long the grant was under way, and there is none. So when more than a third of the lease is gone by the
-//!   time a grant arrives, the client renews once before it hands the guard out, and counts from the sending of that
-//!   renewal. The caller pays one round trip in exchange for a lease that is fresh and known to be. After shorter waits
-//!   the guard is handed out at once: the watchdog's first renewal would not be due yet anyway.
-//! - *A request that was repeated* after a reconnect counts from its first sending, since that may be the one that took
-//!   effect.
-//! - *Everything a session holds ends with the session*, whatever the ttl. So `valid_until` is the earlier of two
-//!   deadlines: the lease's own, and the session's, which counts from the sending of the last hello or keep-alive that
-//!   was answered. (Other requests are signs of life too, but a server need not take note of each one to the
-//!   millisecond.) Locks bound to their session have only the latter.
+//! - *After a wait* the same rule holds and is right, but it may leave little: a lock asked for 20
+//!   s ago and granted just now with 30 s would count as having 10 s left. A bound taken from the
+//!   arrival of the grant would need an upper bound on how long the grant was under way, and there
+//!   is none. So when more than a third of the lease is gone by the time a grant arrives, the
+//!   client renews once before it hands the guard out, and counts from the sending of that renewal.
+//!   The caller pays one round trip in exchange for a lease that is fresh and known to be. After
+//!   shorter waits the guard is handed out at once: the watchdog's first renewal would not be due
+//!   yet anyway.
+//! - *A request that was repeated* after a reconnect counts from its first sending, since that may
+//!   be the one that took effect.
+//! - *Everything a session holds ends with the session*, whatever the ttl. So `valid_until` is the
+//!   earlier of two deadlines: the lease's own, and the session's, which counts from the sending of
+//!   the last hello or keep-alive that was answered. (Other requests are signs of life too, but a
+//!   server need not take note of each one to the millisecond.) Locks bound to their session have
+//!   only the latter.
 //! - *A detached lock* belongs to no session, and its own deadline is all there is.
-//! - *Reentrant guards* of one grant share one lease, here as on the server, and with it their deadline.
+//! - *Reentrant guards* of one grant share one lease, here as on the server, and with it their
+//!   deadline.
 //!
-//! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten the lease); an answer
-//! to an older request can only make it earlier.
+//! A newer answer replaces the deadline even with an earlier one (a shorter renewal does shorten
+//! the lease); an answer to an older request can only make it earlier.
 
 use crate::backoff::spread;
 use crate::clock::{self, Moment};
@@ -41,7 +46,8 @@ pub(crate) fn certain(ttl: Duration) -> Duration {
     ttl.saturating_sub(MARGIN_TICKS + ttl / MARGIN_FRACTION)
 }
 
-/// When something that lasts `ttl` is due for renewal, counted from when it was last known to begin.
+/// When something that lasts `ttl` is due for renewal, counted from when it was last known to
+/// begin.
 pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
     spread(ttl / RENEW_FRACTION, RENEW_JITTER)
 }
@@ -67,8 +73,9 @@ impl SessionLife {
         }
     }
 
-    /// A request sent then kept the session alive for `ttl`. The newest request decides, even with an earlier end: a server
-    /// that was restarted may give its sessions less time than the one before. An older one says nothing new.
+    /// A request sent then kept the session alive for `ttl`. The newest request decides, even with
+    /// an earlier end: a restarted server may give its sessions less time. An older one says
+    /// nothing new.
     pub(crate) fn kept(&self, sent: Moment, ttl: Duration) {
         let mut known = self.known.lock();
         if sent >= known.sent {
@@ -88,7 +95,7 @@ impl SessionLife {
     }
 }
 
-/// The number of all detached leases: those in the client's list count from 1.
+/// The number of all detached leases; the others count from 1.
 const DETACHED_SERIAL: u64 = 0;
 
 /// What a grant came with.
@@ -144,8 +151,8 @@ impl Lease {
         Self::with_life(serial, terms, Some(life))
     }
 
-    /// One that lives by itself. It stands in no list: neither the end of a session nor the client's own costs it, the watchdog
-    /// does not renew it, and it is not claimed after a restart.
+    /// A lease without a session. It stands in no list: it outlives session and client, the
+    /// watchdog does not renew it, and it is not claimed after a restart.
     pub(crate) fn detached(terms: &Terms) -> Self {
         Self::with_life(DETACHED_SERIAL, terms, None)
     }
@@ -227,8 +234,8 @@ impl Lease {
         self.life.is_none()
     }
 
-    /// Until when it is ours, or why it is not. A deadline found to have passed is final: whoever has been told that the
-    /// lock is gone must not see it come back.
+    /// Until when it is ours, or why it is not. A deadline found to have passed is final: an owner
+    /// that was told that the lock is gone must not see it come back.
     pub(crate) fn check(&self, now: Moment) -> Result<Moment, Loss> {
         let mut state = self.state.lock();
         if let Some(loss) = state.loss {
@@ -267,7 +274,7 @@ impl Lease {
         self.state.lock().loss
     }
 
-    /// Completes when it is gone, by whatever comes first.
+    /// Completes when it is gone.
     pub(crate) async fn gone(&self) -> Loss {
         loop {
             // Made before the check, so that a loss between the two is not missed.
@@ -284,7 +291,7 @@ impl Lease {
         }
     }
 
-    /// One guard less. `Some` tells the guard to release: the fence, and whether it was the last.
+    /// One guard less.
     pub(crate) fn leave(&self, now: Moment) -> Leaving {
         let mut state = self.state.lock();
         state.hold_count = state
@@ -316,7 +323,7 @@ impl Lease {
         state.mode = Mode::Shared;
     }
 
-    /// Whether so much of the lease is gone that it has to be renewed before somebody can use it.
+    /// Whether so much of the lease is gone that it is renewed before its owner gets it.
     pub(crate) fn is_stale(&self, now: Moment) -> bool {
         let state = self.state.lock();
         !self.is_session_bound && now >= state.sent + state.granted / RENEW_FRACTION
@@ -334,8 +341,8 @@ impl Lease {
         self.state.lock().granted
     }
 
-    /// Whether the watchdog may renew it at all. The lease of a session is renewed with the session, but after a
-    /// reconnect it is asked for as well.
+    /// Whether the watchdog may renew it at all. The lease of a session is renewed with the
+    /// session, but after a reconnect it is asked for as well.
     pub(crate) fn is_renewable(&self) -> bool {
         let state = self.state.lock();
         state.loss.is_none() && (state.is_auto_renewed || self.is_session_bound)

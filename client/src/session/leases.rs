@@ -1,8 +1,7 @@
-//! All leases of a client: found by name when the server says one is lost, and in order of their next renewal for the
-//! watchdog.
+//! All leases of a client, by name for the server's losses, and by next renewal for the watchdog.
 //!
-//! One mutex guards both orders and the number of the session they belong to, so that a grant can never slip in after
-//! its session was declared dead. Lock order: this mutex, then a lease's own.
+//! One mutex guards both orders and the number of the session they belong to, so that a grant can
+//! never slip in after its session was declared dead. Lock order: this mutex, then a lease's own.
 
 use crate::clock::Moment;
 use crate::error::Loss;
@@ -27,8 +26,9 @@ struct Held {
     serial: u64,
     by_name: HashMap<(Arc<[u8]>, Fence), Entry>,
     due: BTreeMap<(Moment, u64), Arc<Lease>>,
-    /// When the watchdog will look next. It is only woken for what is due before that: a service that takes and
-    /// releases locks all day then wakes it a few times a second at most, not once per lock.
+    /// When the watchdog will look next. It is only woken for what is due before that: a service
+    /// that takes and releases locks all day then wakes it a few times a second at most, not once
+    /// per lock.
     looks_at: Option<Moment>,
 }
 
@@ -39,8 +39,9 @@ struct Entry {
 }
 
 impl Leases {
-    /// A grant arrived on a connection of session `epoch`. Gives the lease it belongs to: a new one, or that of an
-    /// earlier guard of the same grant. It is lost from the start if that session is over.
+    /// A grant arrived on a connection of session `epoch`. Gives the lease it belongs to: a new
+    /// one, or that of an earlier guard of the same grant. It is lost from the start if that
+    /// session is over.
     pub(crate) fn admit(
         &self,
         terms: &Terms,
@@ -92,7 +93,7 @@ impl Leases {
         }
     }
 
-    /// Has the watchdog renew everything now: a connection broke, and with it a `Lost` may have gone missing.
+    /// Has the watchdog renew everything now: a `Lost` may have gone missing with a connection.
     pub(crate) fn schedule_all(&self, now: Moment) {
         let mut held = self.held.lock();
         let held = &mut *held;
@@ -109,7 +110,8 @@ impl Leases {
         self.wake.notify_one();
     }
 
-    /// Moves the leases that are due into `due`, and says when to look again: at the next one, or at `latest`.
+    /// Moves the leases that are due into `due`, and says when to look again: at the next one, or
+    /// at `latest`.
     pub(crate) fn take_due(
         &self,
         now: Moment,
@@ -136,7 +138,8 @@ impl Leases {
         looks_at
     }
 
-    /// Completes when [`Self::take_due`] should be called before the time it gave. May be dropped at any time.
+    /// Completes when [`Self::take_due`] should be called before the time it gave. May be dropped
+    /// at any time.
     pub(crate) async fn woken(&self) {
         self.wake.notified().await;
     }
@@ -163,7 +166,7 @@ impl Leases {
         }
     }
 
-    /// The lease is over and nobody needs to find it any more.
+    /// The lease is over and need not be found any more.
     pub(crate) fn forget(&self, lease: &Lease) {
         let mut held = self.held.lock();
         let name = (Arc::clone(&lease.key), lease.fence());

@@ -1,21 +1,23 @@
 //! The session that all connections of a client belong to, and how a connection is opened into it.
 //!
-//! The first connection opens the session; further ones join it. After a break, the first connection to come back
-//! resumes it, the others join again. If the server no longer knows it, a new one is opened and everything that was held
-//! is lost at once: the client fails closed.
+//! The first connection opens the session; further ones join it. After a break, the first
+//! connection to come back resumes it, the others join again. If the server no longer knows it, a
+//! new one is opened and everything that was held is lost at once: the client fails closed.
 //!
-//! Resuming does more than joining: before its welcome, the server ends all connections that the session still has. A
-//! connection that broke for us may not have broken for the server yet, and what it still reads there must not come
-//! behind what we repeat: it would take effect a second time. So whoever has something to repeat resumes, unless somebody
-//! else has since. A connection's [`Era`] tells: which of the client's sessions it belongs to, and how often that had been
-//! resumed.
+//! Resuming does more than joining: before its welcome, the server ends all connections that the
+//! session still has. A connection that broke for us may still be open for the server. A request
+//! that the server reads there after we have repeated it would take effect a second time. So a
+//! connection with requests to repeat resumes, unless another has resumed since its predecessor
+//! broke. The [`Era`] of a connection tells: which of the client's sessions it belongs to, and how
+//! often that had been resumed.
 //!
 //! # A server that was restarted
 //!
-//! In its grace period a server believes what clients claim, because it does not know better. So the client must know: a
-//! session whose life has passed by the client's own clock may have ended on the server before the restart, and its locks
-//! may have been granted to others. Such a session is not brought back; everything it held is lost, and the next connection
-//! opens a new one. (A server without a grace period knows its sessions, and its word decides.)
+//! In its grace period a server believes what clients claim, because it does not know better. So
+//! the client must know: a session whose life has passed by the client's own clock may have ended
+//! on the server before the restart, and its locks may have been granted to others. Such a session
+//! is not brought back: everything it held is lost, and the next connection opens a new one. (A
+//! server without a grace period knows its sessions, and its word decides.)
 //!
 //! The connection that resumes the session claims its locks. A kill breaks all connections of a
 //! client, but their tasks notice one after the other: the first to come back may find the others
@@ -49,7 +51,8 @@ use tokio::time::timeout;
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     state: Mutex<State>,
-    /// Held from the decision how to open until the welcome, so that two connections cannot both open a session.
+    /// Held from the decision how to open until the welcome, so that two connections cannot both
+    /// open a session.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -94,14 +97,14 @@ pub(crate) struct Opened {
     pub(crate) era: Era,
     pub(crate) life: Arc<SessionLife>,
     pub(crate) bounds: Bounds,
-    /// The server restarted and has forgotten who holds what: claim the locks, on this connection.
+    /// The server restarted and does not know the holders: claim the locks, on this connection.
     pub(crate) must_claim: bool,
-    /// It is so, whoever claims them.
+    /// The same, also where another connection claims them.
     pub(crate) is_in_grace: bool,
 }
 
-/// How many requests may be unanswered on one connection. Waiting ones and the others have bounds of their own: a crowd
-/// of waiters must never keep the holder from letting go.
+/// How many requests may be unanswered on one connection. Waiting ones have a bound of their own: a
+/// crowd of waiters must never keep a holder from releasing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Requests that wait at the server.
@@ -115,8 +118,8 @@ pub(crate) struct Bounds {
 impl Bounds {
     fn new(welcome: &Welcome<'_>, connection_count: usize) -> Self {
         let in_flight_max = (welcome.in_flight_max as usize).max(IN_FLIGHT_MIN);
-        // What is unanswered when a connection breaks is repeated, and the server must still know what came of it. What
-        // waits has no outcome yet.
+        // Requests that are unanswered when a connection breaks are repeated, and the server must
+        // still remember their outcomes. A request that waits has none yet.
         let remembered_max =
             (welcome.remembered_max as usize / connection_count).max(IN_FLIGHT_MIN);
         let answered_max = (in_flight_max / 2).min(remembered_max);
@@ -160,7 +163,8 @@ impl Session {
         }
     }
 
-    /// The server says that session `epoch` is over. Everything it held is lost; the next connection opens a new one.
+    /// The server says that session `epoch` is over. Everything it held is lost; the next
+    /// connection opens a new one.
     pub(crate) fn end(&self, epoch: u64, leases: &Leases) {
         let mut state = self.state.lock();
         if state.era.epoch == epoch {

@@ -145,7 +145,8 @@ fn a_connection_with_something_to_repeat_resumes_unless_another_has_since() {
         Opening::Resume(key(1))
     );
     world.open(unanswered(broken.era), 1);
-    // The server ended the healthy one too. What that one left unanswered is settled there, so it may simply join.
+    // The server ended the healthy one too. What that one left unanswered is settled there, so it
+    // may simply join.
     assert!(!world.session.is_current(healthy.era));
     world.session.disconnected(healthy.era);
     assert_eq!(

@@ -42,7 +42,7 @@ async fn a_grant_that_crosses_with_its_cancellation_is_released() {
         }
         waiting.abort();
         // With a lease of ten minutes, only a release frees it.
-        eventually_key(&client, "k", "nobody", |state| {
+        eventually_key(&client, "k", "a free key", |state| {
             state.holder_count == 0 && state.queue_length == 0
         })
         .await;

@@ -13,7 +13,7 @@ const TASKS_PER_CLIENT: usize = 6;
 const ROUNDS: usize = 40;
 const BREAKS: usize = 25;
 
-/// What one key protects: whoever is inside, and the largest fence seen.
+/// What one key protects: the holder that is inside, and the largest fence seen.
 #[derive(Default)]
 struct Protected {
     inside: Option<Fence>,
@@ -51,7 +51,7 @@ async fn nothing_is_held_twice_or_left_behind_however_often_connections_break() 
     }
     // The leases are long and the sessions live: whatever is free by then was released.
     for number in 0..KEY_COUNT {
-        eventually_key(&observer, &key(number), "nobody", |state| {
+        eventually_key(&observer, &key(number), "no holder", |state| {
             state.holder_count == 0 && state.queue_length == 0
         })
         .await;

@@ -5,14 +5,14 @@ use fencepost::{Client, ConnectError, ErrorCode};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// An address where nobody listens: it was free a moment ago.
+/// An address without a listener: it was free a moment ago.
 async fn nowhere() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_is_told() {
+async fn an_address_without_a_listener_is_told() {
     let error = Client::connect(nowhere().await).await.unwrap_err();
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error}");
     let error = Client::builder().connect().await.unwrap_err();
@@ -81,7 +81,7 @@ async fn a_server_that_wants_a_token_gets_it_or_says_so() {
     let directory = std::env::temp_dir().join(format!("fencepost-client-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("tokens");
-    std::fs::write(&path, "a-token-that-is-long-enough-for-anybody\n").unwrap();
+    std::fs::write(&path, "a-token-that-is-long-enough-for-a-test\n").unwrap();
     let started = server::Server::builder()
         .threads(1)
         .with(|config| config.auth_token_file = Some(path.clone()))
@@ -89,7 +89,7 @@ async fn a_server_that_wants_a_token_gets_it_or_says_so() {
     std::fs::remove_dir_all(&directory).unwrap();
     let server = started.unwrap();
     let with_token = |token: &'static str| builder(server.local_addr()).token(token).connect();
-    let client = with_token("a-token-that-is-long-enough-for-anybody").await;
+    let client = with_token("a-token-that-is-long-enough-for-a-test").await;
     client.unwrap().ping().await.unwrap();
     let error = with_token("another").await.unwrap_err();
     assert!(

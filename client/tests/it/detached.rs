@@ -26,7 +26,7 @@ async fn a_detached_lock_outlives_its_client_and_is_released_by_another() {
     assert_eq!(state.holders[0].client_name, "detached");
     assert!(!state.holders[0].is_you);
 
-    // Only whoever knows the fence may release it.
+    // Only a client that knows the fence may release it.
     let wrong = LockHandle {
         fence: fencepost::Fence::new(handle.fence.get() + 1).unwrap(),
         ..handle.clone()
@@ -70,7 +70,7 @@ async fn a_detached_guard_renews_downgrades_and_releases_when_asked() {
         panic!("it is held");
     };
     assert_eq!(contention.holder.unwrap().fence, guard.fence());
-    // Detached locks do not share a holder: the next one is refused, or waits, like anybody.
+    // Detached locks do not share a holder: the next one is refused, or waits, like any other.
     let answer = client.lock("k").detached().try_acquire().await.unwrap();
     assert!(matches!(answer, Acquisition::Held(_)), "{answer:?}");
     guard.downgrade().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_detached_lock_that_was_waited_for_is_handed_over() {
 }
 
 #[tokio::test]
-async fn a_detached_acquire_that_nobody_waits_for_any_more_leaves_nothing_behind() {
+async fn a_detached_acquire_without_a_caller_leaves_nothing_behind() {
     let server = start_server();
     let client = connect(&server).await;
     let other = connect(&server).await;

@@ -135,7 +135,7 @@ async fn many_tasks_share_a_few_connections_and_exclude_each_other() {
                 tokio::task::yield_now().await;
                 assert!(
                     last_fence.lock().is_none(),
-                    "somebody else was in here meanwhile"
+                    "another task was in here meanwhile"
                 );
                 assert!(before < Some(guard.fence()), "fences rise");
                 *last_fence.lock() = Some(guard.fence());
@@ -298,7 +298,7 @@ fn a_guard_that_outlives_its_runtime_is_lost_and_dropped_without_harm() {
         (client, guard)
     });
     drop(runtime);
-    assert!(!guard.is_valid(), "nobody is left to renew it");
+    assert!(!guard.is_valid(), "no task is left to renew it");
     drop(guard);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

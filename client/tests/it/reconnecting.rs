@@ -161,7 +161,7 @@ async fn a_guard_dropped_during_a_break_is_released_afterwards() {
 }
 
 #[tokio::test]
-async fn a_release_that_nobody_waits_for_any_more_is_sent_all_the_same() {
+async fn a_release_without_a_caller_is_sent_all_the_same() {
     let (_server, proxy, client, observer) = through_proxy(2).await;
     let guard = client.lock("k").acquire().await.unwrap();
     proxy.limit_connections(0);
@@ -216,7 +216,7 @@ async fn a_loss_that_was_told_to_a_broken_connection_is_found_out() {
     proxy.swallow_replies();
     observer.force_release("k", guard.fence()).await.unwrap();
     proxy.swallowed().await;
-    assert!(guard.is_valid(), "nobody told us");
+    assert!(guard.is_valid(), "the news got lost");
     proxy.recover();
     let loss = in_time(guard.lost()).await;
     assert!(matches!(loss, Loss::Forced | Loss::NotHeld), "{loss:?}");
@@ -238,7 +238,8 @@ async fn a_connection_that_has_gone_silent_is_replaced() {
         async move { client.ping().await }
     });
     proxy.swallowed().await;
-    // Nothing breaks and nothing comes: the client has to notice by itself, and to repeat what was under way.
+    // Nothing breaks and nothing comes: the client has to notice by itself, and to repeat what was
+    // under way.
     let before = proxy.accepted_count();
     proxy.forward_replies();
     in_time(ping).await.unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! A server that is killed and started again, with a grace period in which it believes what clients claim.
+//! A server that is killed and started again, with a grace period in which it believes what clients
+//! claim.
 
 use crate::support::*;
 use fencepost::{Client, Guard, LockRequest, Loss, Release};
@@ -37,7 +38,8 @@ async fn connect_through(proxy: &Proxy, session_ttl: Duration) -> Client {
         .unwrap()
 }
 
-/// The server of `directory` is killed. Gives its successor, which both proxies lead to; the second takes no connection.
+/// The server of `directory` is killed. Gives its successor, which both proxies lead to; the second
+/// takes no connection.
 async fn kill_and_start_again(
     directory: &Path,
     old: Server,
@@ -57,9 +59,10 @@ async fn kill_and_start_again(
     (copy, server)
 }
 
-/// `a` holds "k" and is cut off. Its lease ends on the server, and `b` is granted the lock. Then the server is killed, and
-/// `a` is the first to reach its successor, which knows nothing. A claim of `a` would be believed, and both would have a valid
-/// guard. Nothing has looked at the guard of `a` meanwhile, so nothing has noted down that its time was up.
+/// `a` holds "k" and is cut off. Its lease ends on the server, and `b` is granted the lock. Then
+/// the server is killed, and `a` is the first to reach its successor, which knows nothing. A claim
+/// of `a` would be believed, and both would have a valid guard. Nothing has looked at the guard of
+/// `a` meanwhile, so nothing has noted down that its time was up.
 async fn a_lapsed_lease_is_not_claimed(
     session_ttl: Duration,
     wish: impl FnOnce(LockRequest) -> LockRequest,
@@ -82,7 +85,8 @@ async fn a_lapsed_lease_is_not_claimed(
     assert!(of_b.fence() > of_a.fence());
 
     let (_copy, server) = kill_and_start_again(directory.path(), old, [to_a, to_b]).await;
-    // On its one connection a client claims before it sends anything else, so claims are decided before this is answered.
+    // On its one connection a client claims before it sends anything else, so claims are decided
+    // before this is answered.
     in_time(a.ping()).await.unwrap();
     let observer = connect(&server).await;
     let state = observer.query("k").await.unwrap();
@@ -115,7 +119,8 @@ async fn a_lapsed_session_is_not_revived_and_its_locks_are_not_claimed() {
     a_lapsed_lease_is_not_claimed(SHORT, LockRequest::session_bound).await;
 }
 
-/// SIGTERM answers those who wait, since they may not have heard that the server goes. The wait is not over by that.
+/// SIGTERM answers every waiter, since it may not have heard that the server goes. That does not
+/// end its wait.
 #[tokio::test]
 async fn a_waiter_outlives_a_clean_restart_and_the_time_in_between() {
     let directory = tempfile::tempdir().unwrap();

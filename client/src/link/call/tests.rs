@@ -30,7 +30,7 @@ fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
     let now = Moment::now();
     let later = now + Duration::from_secs(1);
     let ask = Ask::Acquire(wish(None));
-    let mut call = Call::new(RequestId::new(7), ask, Sink::Nobody);
+    let mut call = Call::new(RequestId::new(7), ask, Sink::Nowhere);
     let mut out = BytesMut::new();
     call.send(1, now, &mut out);
     call.send(1, later, &mut out);
@@ -53,7 +53,7 @@ fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
 }
 
 #[test]
-fn a_release_is_sent_even_if_nobody_waits_for_its_answer() {
+fn a_release_is_sent_even_if_no_caller_waits_for_its_answer() {
     let (sink, answer) = oneshot::channel();
     let ask = Ask::Release {
         key: Arc::from(*b"k"),

@@ -23,7 +23,7 @@ fn acquire(id: u64, wait: Option<Duration>) -> Call {
         metadata: Arc::default(),
         trace_id: None,
     };
-    Call::new(RequestId::new(id), Ask::Acquire(wish), Sink::Nobody)
+    Call::new(RequestId::new(id), Ask::Acquire(wish), Sink::Nowhere)
 }
 
 fn release(id: u64) -> Call {
@@ -32,7 +32,7 @@ fn release(id: u64) -> Call {
         fence: Fence::new(1).unwrap(),
         is_last: true,
     };
-    Call::new(RequestId::new(id), ask, Sink::Nobody)
+    Call::new(RequestId::new(id), ask, Sink::Nowhere)
 }
 
 fn take(lane: &Lane, room: Room) -> Vec<u64> {
@@ -112,7 +112,7 @@ async fn a_full_queue_makes_callers_wait_for_a_place() {
 }
 
 #[tokio::test]
-async fn closing_answers_everybody() {
+async fn closing_answers_every_caller() {
     let lane = open_lane();
     let (sink, answer) = oneshot::channel::<Result<Answer, Error>>();
     lane.push(Call::new(RequestId::new(1), Ask::Ping, Sink::Caller(sink)));

@@ -185,7 +185,7 @@ fn a_repeated_acquire_is_confirmed_even_if_it_was_quick() {
 }
 
 #[test]
-fn a_grant_nobody_waits_for_is_released_at_once() {
+fn a_grant_without_a_caller_is_released_at_once() {
     let world = World::new();
     let (call, caller) = world.acquire(ttl_lease());
     drop(caller);
@@ -227,7 +227,7 @@ fn a_refused_renewal_is_a_loss_and_a_busy_server_is_not() {
     let renewal = |reply: &Reply<'_>| {
         let lease = world.pool.leases.all().remove(0);
         assert!(lease.start_renewing());
-        world.pool.post_renewal(&lease, Sink::Nobody);
+        world.pool.post_renewal(&lease, Sink::Nowhere);
         let call = world.only_outgoing(TTL / 3);
         world.at(TTL / 3).apply(call, reply);
         lease
@@ -258,7 +258,7 @@ fn a_claim_keeps_the_mode_and_a_downgrade_changes_it() {
     let grant = grant_of(&mut caller);
     let lease = grant.lease();
     let answer = |ask: Ask, fence| {
-        let mut call = Call::new(world.pool.next_id(), ask, Sink::Nobody).about(lease);
+        let mut call = Call::new(world.pool.next_id(), ask, Sink::Nowhere).about(lease);
         call.sent = Some(sent(world.start + TTL / 5));
         world.at(TTL / 5).apply(call, &granted(fence));
     };
@@ -276,7 +276,7 @@ fn what_is_granted_to_a_guard_that_has_gone_is_released() {
         world.at(TTL / 10).apply(call, &granted(5));
         let grant = grant_of(&mut caller);
         let lease = Arc::clone(grant.lease());
-        let mut call = Call::new(world.pool.next_id(), ask(&lease), Sink::Nobody).about(&lease);
+        let mut call = Call::new(world.pool.next_id(), ask(&lease), Sink::Nowhere).about(&lease);
         call.sent = Some(sent(world.start + TTL / 5));
         drop(grant);
         world.only_outgoing(TTL / 5);
@@ -307,11 +307,11 @@ fn downgrade(lease: &Arc<Lease>) -> Ask {
 fn only_a_keep_alive_moves_the_sessions_deadline() {
     let world = World::new();
     let before = world.life.deadline();
-    let mut ping = Call::new(RequestId::new(1), Ask::Ping, Sink::Nobody);
+    let mut ping = Call::new(RequestId::new(1), Ask::Ping, Sink::Nowhere);
     ping.sent = Some(sent(world.start + TTL));
     world.at(TTL).apply(ping, &Reply::Pong);
     assert_eq!(world.life.deadline(), before);
-    let mut keep_alive = Call::new(RequestId::new(2), Ask::KeepAlive, Sink::Nobody);
+    let mut keep_alive = Call::new(RequestId::new(2), Ask::KeepAlive, Sink::Nowhere);
     keep_alive.sent = Some(sent(world.start + TTL));
     let kept = Reply::KeptAlive { ttl_ms: 3_600_000 };
     world.at(TTL).apply(keep_alive, &kept);

@@ -55,8 +55,8 @@ fn a_lease_shorter_than_its_margin_is_over_at_once() {
     assert_eq!(lease.check(sent), Err(Loss::DeadlinePassed));
 }
 
-/// A lock of 30 s whose session had 10 s was lost when the server hung for ten, and the advice was a longer `ttl()`, which
-/// does nothing there.
+/// A lock of 30 s whose session had 10 s was lost when the server hung for ten, and the advice was
+/// a longer `ttl()`, which does nothing there.
 #[test]
 fn a_loss_names_the_setting_that_would_have_helped() {
     let sent = Moment::now();
@@ -151,7 +151,7 @@ fn a_deadline_that_was_seen_to_pass_is_final() {
 }
 
 #[test]
-fn a_deadline_that_nobody_saw_pass_may_still_be_renewed() {
+fn a_deadline_that_passed_unseen_may_still_be_renewed() {
     let sent = Moment::now();
     let lease = lease(sent);
     // The process slept, but the server says that the lease was renewed in time.
@@ -239,7 +239,7 @@ async fn gone_follows_a_deadline_that_moves_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gone_completes_at_once_for_everybody_when_the_lock_is_lost() {
+async fn gone_completes_at_once_for_every_waiter_when_the_lock_is_lost() {
     let lease = lease(Moment::now());
     let mut first = pin!(lease.gone());
     let mut second = pin!(lease.gone());
