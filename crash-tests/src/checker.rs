@@ -2,49 +2,55 @@
 //!
 //! # What a client may conclude
 //!
-//! A client knows two times of each call: when it began to ask, and when it had the answer. Whatever the server did, it did in
-//! between. From this follow bounds that lie on one side only, and everything here is built from them, so that a correct
-//! server is never accused, however slowly answers travel and however the tasks of this process are scheduled.
+//! A client knows two times of each call: when it began to ask, and when it had the answer.
+//! Whatever the server did, it did in between. From this follow bounds that lie on one side only,
+//! and everything here is built from them, so that a correct server is never accused, however
+//! slowly answers travel and however the tasks of this process are scheduled.
 //!
-//! - **A grant happened by the time it was answered.** So did the grant of a fence that the server named to somebody else
-//!   (a *sighting*). Fences rise, so a grant under a higher fence came later: if fence 8 was granted by time `t`, then fence 7
-//!   of the same key was too.
-//! - **A lease lasts at least until the promise.** The server begins a lease when it grants or renews, which is not before the
-//!   request was sent. So a lease of `T` that was asked for at `b` and confirmed ends at `b + T` or later. That is what the
-//!   client's guards say as `valid_until`, a little less for rounding and for clocks that run unequally, and never past the end of
-//!   their session. A promise stands even if it reached the client late.
-//! - **A lease lasts no longer than its client wants it.** Once the client has begun to release it, it claims nothing.
+//! - **A grant happened by the time it was answered.** So did the grant of a fence that the server
+//!   named to another client (a *sighting*). Fences rise, so a grant under a higher fence came
+//!   later: if fence 8 was granted by time `t`, then fence 7 of the same key was too.
+//! - **A lease lasts at least until the promise.** The server begins a lease when it grants or
+//!   renews, which is not before the request was sent. So a lease of `T` that was asked for at `b`
+//!   and confirmed ends at `b + T` or later. That is what the client's guards say as `valid_until`,
+//!   a little less for rounding and for clocks that run unequally, and never past the end of their
+//!   session. A promise stands even if it reached the client late.
+//! - **A lease lasts no longer than its client wants it.** Once the client has begun to release it,
+//!   it holds nothing.
 //!
-//! So each grant `g` claims the time from its grant up to `end(g)`: its latest promise, or the moment when its release was
-//! begun if that is earlier.
+//! So each grant `g` holds its lock from the grant up to `end(g)`: its latest promise, or the
+//! moment when its release was begun if that is earlier.
 //!
 //! # The rules
 //!
 //! 1. **No fence twice.** No two grants of a key have the same fence.
-//! 2. **Fences rise.** A grant that was begun after another grant or sighting of the key had been answered has a higher fence.
-//!    Calls that overlap may have any order.
-//! 3. **No double grant.** If a grant or sighting with a higher fence was answered before `end(g)`, somebody had the lock while `g`
-//!    did: it was granted by then, and after `g`, since its fence is higher. Unless both are shared.
-//! 4. **No early loss.** The server does not say that a lock is gone before `end(g)`. (Saying so to a release proves nothing: it
-//!    may have been carried out, in a life whose answer got lost.)
-//! 5. **What was released stays released.** Once a release was answered yes, no call that is begun later shows that fence as
-//!    held, and none to renew or claim it succeeds.
+//! 2. **Fences rise.** A grant that was begun after another grant or sighting of the key had been
+//!    answered has a higher fence. Calls that overlap may have any order.
+//! 3. **No double grant.** If a grant or sighting with a higher fence was answered before `end(g)`,
+//!    another client had the lock while `g` did: it was granted by then, and after `g`, since its
+//!    fence is higher. Unless both are shared.
+//! 4. **No early loss.** The server does not say that a lock is gone before `end(g)`. (Saying so to
+//!    a release proves nothing: it may have been carried out, in a life whose answer got lost.)
+//! 5. **What was released stays released.** Once a release was answered yes, no call that is begun
+//!    later shows that fence as held, and none to renew or claim it succeeds.
 //!
 //! # What a kill changes
 //!
-//! With `lease`, nothing: every acknowledged lease continues. With `fence` and its grace period, nothing either: until every
-//! lease that may be outstanding has ended, the next server grants nothing, and holders claim what they have. With `none`, or
-//! without the grace period, promises end with the life of the server that gave them: there `end(g)` is also cut off
-//! where the first life ended after `g` was begun. Rules 1, 2 and 5 hold in every mode.
+//! With `lease`, nothing: every acknowledged lease continues. With `fence` and its grace period,
+//! nothing either: until every lease that may be outstanding has ended, the next server grants
+//! nothing, and holders claim what they have. With `none`, or without the grace period, promises
+//! end with the life of the server that gave them: there `end(g)` is also cut off where the first
+//! life ended after `g` was begun. Rules 1, 2 and 5 hold in every mode.
 //!
-//! The next server counts what is left of a lease by the wall clock. How far that moved against ours is measured and taken off
-//! every promise.
+//! The next server counts what is left of a lease by the wall clock. How far that moved against
+//! ours is measured and taken off every promise.
 //!
 //! # What it cannot see
 //!
-//! A double grant whose second half was answered only after the first had ended. Grants that no client was told of, except
-//! where the server named them. So a history proves little by being accepted once; that is why runs are long, and why
-//! [`Summary::demand`] rejects those in which nothing was at stake.
+//! A double grant whose second half was answered only after the first had ended. Grants that no
+//! client was told of, except where the server named them. So a history proves little by being
+//! accepted once; that is why runs are long, and why [`Summary::demand`] rejects those in which
+//! nothing was at stake.
 
 use crate::history::{End, Grant, History, LifeEnd, Pause, Time};
 use crate::redis;
@@ -99,11 +105,11 @@ pub enum Violation {
         /// When it was asked for.
         begun: Time,
     },
-    /// Somebody else got a lock that was promised.
+    /// Another client got a lock that was promised.
     DoubleGrant {
         /// The lock.
         key: Arc<str>,
-        /// To whom it was promised, for people.
+        /// The grant that promised it, for people.
         promised: String,
         /// Until when.
         end: Time,
@@ -116,7 +122,7 @@ pub enum Violation {
     EarlyLoss {
         /// The lock.
         key: Arc<str>,
-        /// To whom it was promised, for people.
+        /// The grant that promised it, for people.
         promised: String,
         /// Until when.
         end: Time,
@@ -253,7 +259,7 @@ pub struct Summary {
     pub kills_at_start: usize,
     /// Lives that ended in good order.
     pub stops: usize,
-    /// Lives in which somebody asked for a lock and got it.
+    /// Lives in which a client asked for a lock and got it.
     pub lives_with_grants: usize,
     /// Grants.
     pub grants: usize,
@@ -261,11 +267,13 @@ pub struct Summary {
     pub keys: usize,
     /// Of these, on the Redis port.
     pub redis_grants: usize,
-    /// Locks of that port that were deleted while the server was busy with the request that took them.
+    /// Locks of that port that were deleted while the server was busy with the request that took
+    /// them.
     pub deletions: usize,
-    /// Grants that claimed some time.
-    pub claims: usize,
-    /// Grants that were promised for longer than the server lived that gave them, and not given back before.
+    /// Grants that held their lock for some time.
+    pub holds: usize,
+    /// Grants that were promised for longer than the server lived that gave them, and not given
+    /// back before.
     pub leases_over_a_kill: usize,
     /// Of these, leases that a later server was seen to know.
     pub leases_survived: usize,
@@ -292,7 +300,7 @@ impl Summary {
         self.keys += other.keys;
         self.redis_grants += other.redis_grants;
         self.deletions += other.deletions;
-        self.claims += other.claims;
+        self.holds += other.holds;
         self.leases_over_a_kill += other.leases_over_a_kill;
         self.leases_survived += other.leases_survived;
         self.releases += other.releases;
@@ -302,13 +310,14 @@ impl Summary {
         self.ended_in_a_pause += other.ended_in_a_pause;
     }
 
-    /// Refuses a run in which nothing was at stake. Its promises may all have been kept, but nobody knows.
+    /// Refuses a run in which nothing was at stake. That its promises were kept would prove
+    /// nothing.
     pub fn demand(&self, mode: Mode) -> Result<(), String> {
         let mut demands = vec![
             ("grants", self.grants),
             ("grants on the Redis port", self.redis_grants),
             ("kills", self.kills),
-            ("claims", self.claims),
+            ("holds", self.holds),
             ("lives with grants", self.lives_with_grants),
             ("releases", self.releases),
         ];
@@ -335,7 +344,7 @@ impl fmt::Display for Summary {
             ("grants", self.grants),
             ("  on the Redis port", self.redis_grants),
             ("    deleted at once", self.deletions),
-            ("  that claimed time", self.claims),
+            ("  that held for a time", self.holds),
             ("  promised over a kill", self.leases_over_a_kill),
             ("  known to a later life", self.leases_survived),
             ("releases", self.releases),
@@ -374,7 +383,7 @@ pub fn check(history: &History, mode: Mode) -> (Summary, Vec<Violation>) {
             answered: grant.answered,
         }));
         fences_rise(key, grants, known.clone(), &mut violations);
-        checker.claims_hold(key, grants, known, &mut violations);
+        checker.holds_are_kept(key, grants, known, &mut violations);
     }
     checker.released_stays_released(&mut violations);
     (checker.summary(by_key.len()), violations)
@@ -450,8 +459,8 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// Until when a grant claims its lock; `None` if it claims nothing.
-    fn claim_end(&self, grant: &Grant) -> Option<Time> {
+    /// Until when a grant holds its lock; `None` if it holds nothing.
+    fn held_until(&self, grant: &Grant) -> Option<Time> {
         let promised = grant.promises.iter().max()?;
         let mut end = promised.saturating_sub(self.history.clock_drift_us);
         if let End::Released { begun, .. } | End::Abandoned { begun } = grant.end {
@@ -468,7 +477,7 @@ impl Checker<'_> {
     }
 
     /// Rules 3 and 4.
-    fn claims_hold(
+    fn holds_are_kept(
         &self,
         key: &Arc<str>,
         grants: &[&Grant],
@@ -476,8 +485,9 @@ impl Checker<'_> {
         violations: &mut Vec<Violation>,
     ) {
         known.sort_by_key(|known| known.fence);
-        // From the highest fence downwards: the earliest time by which a higher one was known to be granted, and by which an
-        // exclusive one was. A fence was granted by then if one above it was.
+        // From the highest fence downwards: the earliest time by which a higher one was known to be
+        // granted, and by which an exclusive one was. A fence was granted by then if one above it
+        // was.
         let mut known = known.into_iter().rev().peekable();
         let (mut any, mut exclusive) = (None, None);
         let mut descending = grants.to_vec();
@@ -490,10 +500,11 @@ impl Checker<'_> {
                     exclusive = Some(by.earlier(exclusive));
                 }
             }
-            let Some(end) = self.claim_end(grant) else {
+            let Some(end) = self.held_until(grant) else {
                 continue;
             };
-            // What was answered before this one was begun is a fence that fell, and rule 2 has said so.
+            // What was answered before this one was begun is a fence that fell, and rule 2 has said
+            // so.
             let rival = if grant.is_shared { exclusive } else { any };
             if let Some(higher) = rival
                 && (grant.begun..end).contains(&higher.answered)
@@ -601,10 +612,10 @@ impl Checker<'_> {
             ..Summary::default()
         };
         for grant in grants {
-            let Some(end) = self.claim_end(grant) else {
+            let Some(end) = self.held_until(grant) else {
                 continue;
             };
-            summary.claims += 1;
+            summary.holds += 1;
             let ends_in = |pause: &Pause| {
                 let is_stopped = grant.holder.starts_with(&*pause.clients);
                 is_stopped && grant.answered < pause.from && (pause.from..pause.to).contains(&end)
@@ -617,8 +628,8 @@ impl Checker<'_> {
                 continue;
             };
             summary.leases_over_a_kill += 1;
-            // A promise counts from the sending of its request, so one that reaches further than a whole lease behind
-            // the kill was given later.
+            // A promise counts from the sending of its request, so one that reaches further than a
+            // whole lease behind the kill was given later.
             let is_renewed = grant.promises.iter().max() > Some(&(killed + grant.ttl_us));
             let seen = seen.get(&(&grant.key, grant.fence));
             if is_renewed || seen.is_some_and(|begun| *begun > killed) {

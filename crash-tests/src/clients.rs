@@ -1,5 +1,5 @@
-//! A process of clients, as the driver sees it: started, stopped by SIGSTOP now and then, continued,
-//! and ended.
+//! A process of clients, as the driver sees it: started, stopped by SIGSTOP now and then,
+//! continued, and ended.
 
 use crate::crowd::{Crowd, STOP, WIND_UP};
 use crate::history::{Event, Merger, Pause, Recorder};

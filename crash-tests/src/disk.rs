@@ -1,4 +1,5 @@
-//! A disk that fails once, at a given moment, with a given error: the real one until then, and never asked again after.
+//! A disk that fails once, at a given moment, with a given error: the real one until then, and
+//! never asked again after.
 
 use std::io;
 use std::path::Path;

@@ -36,7 +36,8 @@ pub struct Plan {
     pub kills: usize,
     /// What else befalls it. Kinds that do not apply to its mode are left out.
     pub troubles: Vec<Trouble>,
-    /// All moments and choices come from this. The system adds its own, so a seed does not repeat a run; it repeats its shape.
+    /// All moments and choices come from this. The system adds its own, so a seed repeats the shape
+    /// of a run, not the run.
     pub seed: u64,
 }
 
@@ -62,9 +63,6 @@ pub struct Outcome {
     /// What befell server and clients besides kills, and how often.
     pub troubles: BTreeMap<&'static str, u64>,
 }
-
-/// How pauses of clients are called in [`Outcome::troubles`].
-pub const CLIENT_PAUSES: &str = "pauses of a process of clients";
 
 /// How a life ends.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +93,9 @@ impl Fate {
     }
 }
 
-/// Runs the server as often as the plan says, and returns what its clients saw. `progress` hears of every kill. An error is
-/// something that no server may do, like not starting; what is in the history is for the checker.
+/// Runs the server as often as the plan says, and returns what its clients saw. `progress` hears of
+/// every kill. An error is something that no server may do, like not starting; the history is for
+/// the checker.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Outcome, String> {
     let system = |error: std::io::Error| format!("the system refused: {error}");
     let mut random = fastrand::Rng::with_seed(plan.seed);
@@ -301,7 +300,7 @@ impl Killer<'_> {
         let pause = Duration::from_millis(self.random.u64(PAUSE_MS));
         let index = self.random.usize(..self.clients.len());
         if self.clients[index].pause_for(pause)? {
-            self.note(CLIENT_PAUSES);
+            self.note("pauses of a process of clients");
         }
         Ok(())
     }
@@ -331,7 +330,8 @@ impl Killer<'_> {
         STEPS_MS[self.random.usize(..STEPS_MS.len())]
     }
 
-    /// Most often the next server is there at once. Now and then it takes so long that leases end meanwhile.
+    /// Most often the next server is there at once. Now and then it takes so long that leases end
+    /// meanwhile.
     fn stay_down(&mut self, end: LifeEnd) -> Result<(), String> {
         if self.plan.has(Trouble::Clocks) && self.random.u8(..8) == 0 {
             // Not forward: that cannot be told from time that has passed.
@@ -374,8 +374,8 @@ impl Alive {
         })
     }
 
-    /// Waits until somebody was granted a lock in this life. Without that a grace period would keep every life but the first
-    /// from granting anything.
+    /// Waits until a client was granted a lock in this life. Without that, a grace period would
+    /// keep every life but the first from granting anything.
     fn wait_for_grant(&mut self, recorder: &Recorder) -> Result<(), String> {
         while recorder.grant_count() == self.grants_before {
             if self.server.has_ended() {

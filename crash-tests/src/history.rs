@@ -31,8 +31,8 @@ pub struct History {
     pub probes: Vec<Probe>,
     /// Every time that a process of clients was stopped by SIGSTOP.
     pub pauses: Vec<Pause>,
-    /// How far the wall clock may have moved against the monotonic one while a lease lasted. The server counts the time
-    /// between two lives by the former.
+    /// How far the wall clock may have moved against the monotonic one while a lease lasted. The
+    /// server counts the time between two lives by the former.
     pub clock_drift_us: u64,
 }
 

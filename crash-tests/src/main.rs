@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// How many violations are told at length. One is enough to begin with, and where there is one there are often many.
+/// How many violations are told at length. One is enough to begin with, and where there is one
+/// there are often many.
 const STORIES_MAX: usize = 10;
 
 /// Kill the server under its clients, again and again, and check what they saw
@@ -46,14 +47,16 @@ struct Cli {
     /// Only kills, and now and then a stop in good order
     #[arg(long, conflicts_with = "trouble")]
     no_trouble: bool,
-    /// How many servers live and die at the same time, each with its own clients, and share the kills among them. Most of
-    /// the time they wait for leases to end, so that eight need no more than two processors
+    /// How many servers live and die at the same time, each with its own clients, and share the
+    /// kills among them. Most of the time they wait for leases to end, so that eight need no more
+    /// than two processors
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     parallel: u32,
     /// Moments and choices come from this; without it, another one each time
     #[arg(long)]
     seed: Option<u64>,
-    /// A server to run instead of the one in this program. It takes its settings from the environment
+    /// A server to run instead of the one in this program. It takes its settings from the
+    /// environment
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 }

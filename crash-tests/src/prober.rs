@@ -1,5 +1,6 @@
-//! A client that speaks the wire by hand and does what no good client does: after each kill it comes back to its session and
-//! tries to use the locks again that it had given back in an earlier life.
+//! A client that speaks the wire by hand and does what no good client does: after each kill it
+//! comes back to its session and tries to use the locks again that it had given back in an earlier
+//! life.
 
 use crate::history::{End, Grant, Probe, Recorder};
 use crate::worker::Shared;
@@ -14,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nobody else uses these keys, so every acquire is granted.
+/// No other client uses these keys, so every acquire is granted.
 const KEY_COUNT: usize = 3;
 const TTL_MS: u32 = 1_000;
 /// Outlives every pause between two lives.
@@ -124,10 +125,10 @@ impl Prober {
             lease,
         };
         let is_decided = self.try_again(connection, "a renewal", key, fence, &renew)?;
-        // A server that writes down fences only, or whose log was repaired, cannot know what was given back, and has to
-        // believe who claims it.
+        // A server that writes down fences only, or whose log was repaired, cannot know what was
+        // given back, and has to believe every claim.
         if self.releases_survive {
-            let reclaim = Request::Reclaim(Reclaim {
+            let claim = Request::Reclaim(Reclaim {
                 key: wire(key),
                 fence,
                 mode: LockMode::Exclusive,
@@ -135,7 +136,7 @@ impl Prober {
                 hold_count: 1,
                 metadata: Metadata::default(),
             });
-            self.try_again(connection, "a claim", key, fence, &reclaim)?;
+            self.try_again(connection, "a claim", key, fence, &claim)?;
         }
         Ok(is_decided)
     }
@@ -244,7 +245,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Waits for the answer to `id`. Whatever else comes, there is nobody to tell.
+    /// Waits for the answer to `id` and ignores everything else.
     fn answer<T>(
         &mut self,
         id: u64,

@@ -1,8 +1,9 @@
 //! The server as a child process: started, watched until it is ready, killed.
 //!
-//! What is started is this very program with the argument `serve`, which then does what `fencepost serve` does: read the
-//! settings, run the server's library. So a clean clone needs nothing but cargo, and what is killed is always what was just
-//! built. Any other program that takes its settings from the environment can be named instead, like an installed `fencepost`.
+//! What is started is this very program with the argument `serve`, which then does what `fencepost
+//! serve` does: read the settings, run the server's library. So a clean clone needs nothing but
+//! cargo, and what is killed is always what was just built. Any other program that takes its
+//! settings from the environment can be named instead, like an installed `fencepost`.
 
 use crate::checker::Mode;
 use crate::{disk, panics};
@@ -23,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How many of a server's last lines are shown when something is wrong.
 const LINES_KEPT: usize = 20;
 
-/// How often a port that is taken is tried again. It is ours; but a connection of the last life may linger for a moment.
+/// How often a port that is taken is tried again. It is ours; but a connection of the last life may
+/// linger for a moment.
 const LISTEN_ATTEMPTS: usize = 50;
 
 /// What is run.
@@ -48,14 +50,15 @@ impl Program {
 /// How much log there is between two snapshots of the child process.
 pub const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 
-/// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard input sets it anew.
+/// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard
+/// input sets it anew.
 const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
 
 /// So little that some kills hit a snapshot that is being written.
 pub const SNAPSHOT_LOG_BYTES: &str = "16384";
 
-/// Runs the server with the settings in the environment, until a signal or the end of standard input ends it. For the child
-/// process.
+/// Runs the server with the settings in the environment, until a signal or the end of standard
+/// input ends it. For the child process.
 pub fn serve() -> ExitCode {
     let sources = Sources {
         flags: Vec::new(),
@@ -155,10 +158,10 @@ impl Site {
         })?;
         let log = child.stderr.take().expect("it was asked for");
         let (send, lines) = mpsc::channel();
-        // Reads to the end, so that the server never waits for somebody to take its lines.
+        // Reads to the end, so that the server never waits for its lines to be taken.
         std::thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
-                // Nobody listens after the end of a life.
+                // It fails after the end of a life.
                 let _ = send.send(line);
             }
         });
@@ -336,8 +339,9 @@ fn message_of(line: &str) -> Option<String> {
     Some(event["message"].as_str()?.to_owned())
 }
 
-/// A port for all lives of a server. Not one of those that the system gives to whoever connects: while the server is down, a
-/// client that tries to connect might get the very port it tries to reach, and meet itself.
+/// A port for all lives of a server, below the range that the system takes from for outgoing
+/// connections: while the server is down, a client that tries to connect might get the very port it
+/// tries to reach, and meet itself.
 pub(crate) fn free_address(random: &mut fastrand::Rng) -> Result<String, String> {
     for _ in 0..1000 {
         let address = format!("127.0.0.1:{}", random.u16(10_000..32_000));

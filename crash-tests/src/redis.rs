@@ -1,5 +1,6 @@
-//! Clients of the Redis port. They take locks with `SET NX PX` and with `LOCK.ACQUIRE`, renew them, give them back, and one in
-//! a while delete a lock through a second connection while the server is still busy with the request that took it.
+//! Clients of the Redis port. They take locks with `SET NX PX` and with `LOCK.ACQUIRE`, renew them,
+//! give them back, and once in a while delete a lock through a second connection while the server
+//! is still busy with the request that took it.
 //!
 //! They hold exclusive locks only, so that every fence that the server names is one.
 
@@ -33,8 +34,8 @@ struct Broken;
 pub(crate) struct RedisWorker {
     pub(crate) address: SocketAddr,
     pub(crate) name: Arc<str>,
-    /// A lease outlives a kill for its holder as well. Otherwise the next server may only keep others from it: nobody claims
-    /// a lock on this port.
+    /// A lease outlives a kill for its holder as well. Otherwise the next server may only keep
+    /// others from it: clients of this port claim nothing.
     pub(crate) leases_survive: bool,
     pub(crate) random: fastrand::Rng,
 }
@@ -191,7 +192,7 @@ impl RedisWorker {
             let ttl_ms = self.random.u64(TTL_MS);
             let begun = recorder.now();
             let ttl = ttl_ms.to_string();
-            // What was promised may have been shortened, and nobody knows, if there is no answer.
+            // Without an answer it is not known whether the promise was shortened.
             recorder.ended(grant, End::Abandoned { begun });
             let answer = connection.ask(&["LOCK.RENEW", &held.key, &held.owner, &ttl])?;
             match answer.first_number() {
@@ -234,8 +235,8 @@ impl RedisWorker {
         }
     }
 
-    /// Takes a key of its own in front of many requests on one connection, and deletes it meanwhile on another: the server may
-    /// have carried out both before it has written down the first.
+    /// Takes a key of its own in front of many requests on one connection, and deletes it meanwhile
+    /// on another: the server may have carried out both before it has written down the first.
     fn delete_what_is_just_taken(
         &mut self,
         one: &mut Connection,
@@ -277,8 +278,8 @@ impl RedisWorker {
     }
 }
 
-/// Until when a lock is certainly held that was asked for then: two milliseconds and a hundredth less than it was asked for, as
-/// the guards of the native client reckon.
+/// Until when a lock is certainly held that was asked for then: two milliseconds and a hundredth
+/// less than it was asked for, as the guards of the native client reckon.
 fn promise(begun: u64, ttl_ms: u64) -> u64 {
     let ttl_us = ttl_ms * 1_000;
     begun + ttl_us - 2_000 - ttl_us / 100

@@ -1,4 +1,4 @@
-//! What happened around a violation, in order: for whoever has to find out why.
+//! What happened around a violation, in order: for people that look for its cause.
 
 use crate::checker::{At, Violation};
 use crate::history::{End, History, Time};
@@ -22,7 +22,7 @@ pub fn tell(history: &History, violation: &Violation) -> String {
         }
     }
     for grant in history.grants.iter().filter(|grant| &grant.key == key) {
-        // Whatever reaches into that time is told from its beginning.
+        // A grant that reaches into that time is told from its beginning.
         let last = match grant.end {
             End::Open => None,
             End::Released { answered, .. } => Some(answered),

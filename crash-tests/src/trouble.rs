@@ -14,11 +14,13 @@ pub enum Trouble {
     /// The server, or half of the clients, is stopped (SIGSTOP) for up to 1.5 s; the server is
     /// killed in that state now and then
     Pauses,
-    /// The server's wall clock is set, by 0.3 s to an hour: in either direction while it runs, back while it does not
+    /// The server's wall clock is set, by 0.3 s to an hour: in either direction while it runs, back
+    /// while it does not
     Clocks,
     /// Lives in fence and in lease follow one another on one directory
     Modes,
-    /// Between two lives the log is damaged and repaired, which loses all leases and sessions: holders claim what they have
+    /// Between two lives the log is damaged and repaired, which loses all leases and sessions:
+    /// holders claim what they have
     Repairs,
 }
 
@@ -41,11 +43,12 @@ impl Trouble {
 /// How long server or clients stand still: about as long as their leases last.
 pub(crate) const PAUSE_MS: std::ops::Range<u64> = 20..1_500;
 
-/// A clock is set by one of these, in milliseconds. The server once overlooked steps below half a second.
+/// A clock is set by one of these, in milliseconds. The server once overlooked steps below half a
+/// second.
 pub(crate) const STEPS_MS: [i64; 5] = [300, 450, 2_000, 60_000, 3_600_000];
 
-/// The server looks at its clock every 100 ms, and what happens in between it cannot know: see `docs/wal.md`. On a busy machine that
-/// takes longer.
+/// The server looks at its clock every 100 ms, and what happens in between it cannot know: see
+/// `docs/wal.md`. On a busy machine that takes longer.
 pub(crate) const STEP_NOTICED: Duration = Duration::from_millis(500);
 
 /// No lease and no session of a run lasts longer.
@@ -54,7 +57,8 @@ const LEASE_MS_MAX: u64 = 2_500;
 /// Where the first record of a segment begins, and its kind in it: see `docs/wal.md`.
 const FIRST_KIND_OFFSET: u64 = 4_096 + 20;
 
-/// Damages the log in a way that a server notices, and repairs it. `false`: there was too little of it.
+/// Damages the log in a way that a server notices, and repairs it. `false`: there was too little of
+/// it.
 pub(crate) fn damage_and_repair(dir: &Path, now_unix_ms: u64) -> Result<bool, String> {
     let system = |error: std::io::Error| format!("cannot damage the log: {error}");
     let names = || -> std::io::Result<Vec<String>> {
@@ -83,7 +87,8 @@ pub(crate) fn damage_and_repair(dir: &Path, now_unix_ms: u64) -> Result<bool, St
     };
     match wal::repair(dir, &wish) {
         Ok(_) => {}
-        // Nothing stands behind the damage that proves it: a server would take it for an unfinished write.
+        // Nothing stands behind the damage that proves it: a server would take it for an unfinished
+        // write.
         Err(RepairError::Sound) => {
             file.write_all_at(&byte, FIRST_KIND_OFFSET)
                 .map_err(system)?;

@@ -1,5 +1,6 @@
-//! What a client does all day: takes locks of every kind on a few keys, keeps them for a while, renews them, gives them back,
-//! forgets them, or waits until they are gone; and writes down what it was told.
+//! What a client does all day: takes locks of every kind on a few keys, keeps them for a while,
+//! renews them, gives them back, forgets them, or waits until they are gone; and writes down what
+//! it was told.
 
 use crate::history::{End, Grant, GrantIndex, Recorder, Sighting};
 use fencepost::{Acquisition, Client, Error, Guard, LockError, Loss, Mode, Release};
@@ -19,8 +20,8 @@ const SAMPLE: Duration = Duration::from_millis(20);
 pub(crate) struct Shared {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) stop: AtomicBool,
-    /// Failures by their first words. They are to be expected while the server is down; they are shown, so that a reader can
-    /// see whether others are among them.
+    /// Failures by their first words. They are to be expected while the server is down; they are
+    /// shown, so that a reader can see whether others are among them.
     pub(crate) failures: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -47,7 +48,8 @@ impl Shared {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keys: Vec<Arc<str>>,
-    /// Takes and gives back, as fast as it goes, so that there is always something under way when the server is killed.
+    /// Takes and gives back, as fast as it goes, so that there is always something under way when
+    /// the server is killed.
     pub(crate) is_hectic: bool,
     pub(crate) client: Client,
     pub(crate) session_ttl: Duration,
@@ -91,7 +93,7 @@ impl Worker {
         self.keys[index].clone()
     }
 
-    /// Asks who holds a key.
+    /// Asks for the holders of a key.
     async fn look(&mut self) {
         let key = self.pick_key();
         let recorder = &self.shared.recorder;
@@ -188,7 +190,7 @@ impl Worker {
         let lost = guard.lost();
         tokio::pin!(lost);
         let recorder = self.shared.recorder.clone();
-        // Whether anybody knows how often this client holds the lock.
+        // Whether it is known how often this client holds the lock.
         let mut is_counted = true;
         loop {
             let is_over = tokio::time::Instant::now() >= until;
@@ -219,16 +221,16 @@ impl Worker {
         }
     }
 
-    /// One hold more of the same lock, for a moment. The first hold must outlive that. `false` if it is not known what came
-    /// of it: then the server may count a hold that nobody has.
+    /// One hold more of the same lock, for a moment. The first hold must outlive that. `false` if
+    /// it is not known what came of it: then the server may count a hold that no guard has.
     async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) -> bool {
         let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
         let request = match guard.mode() {
             Mode::Shared => request.shared(),
             _ => request,
         };
-        // It may be that the lock was lost meanwhile. Then this is a grant of its own, or a hold more of what another task
-        // of this client has; nobody can tell, so it is not recorded.
+        // The lock may have been lost meanwhile. Then this is a grant of its own, or one more hold
+        // of what another task of this client has. Which one is not known, so it is not recorded.
         let released = match request.try_acquire().await {
             Ok(Acquisition::Acquired(inner)) => {
                 sleep(Duration::from_millis(self.random.u64(..30))).await;
@@ -270,7 +272,7 @@ impl Worker {
     fn lost(&self, grant: GrantIndex, loss: Loss) {
         let by_server = match loss {
             Loss::DeadlinePassed | Loss::Closed | Loss::Released => false,
-            // Also whatever reason a later version has.
+            // Also any reason of a later version.
             _ => true,
         };
         let end = End::Lost {

@@ -1,12 +1,13 @@
-//! The real server, killed again and again. Short runs of what `cargo run -p crash-tests -- --kills 1000` does at length.
+//! The real server, killed again and again. Short runs of what `cargo run -p crash-tests -- --kills
+//! 1000` does at length.
 
-use crash_tests::checker::{self, Mode};
+use crash_tests::checker::{self, Mode, Summary};
 use crash_tests::driver::{self, Outcome, Plan};
 use crash_tests::trouble::Trouble;
 use crash_tests::{Program, story};
 use std::sync::Mutex;
 
-/// How often the checker may overlook what it should find before that is a fault.
+/// How many runs may show too little before that is a fault.
 const RUNS_MAX: usize = 8;
 
 /// One run at a time: each has a server and a dozen tasks of its own, and the machine may be small.
@@ -30,18 +31,24 @@ fn run(mode: Mode, kills: usize, troubles: &[Trouble]) -> Outcome {
 
 #[track_caller]
 fn promises_are_kept(mode: Mode, kills: usize, troubles: &[Trouble]) {
-    let outcome = run(mode, kills, troubles);
-    let (summary, violations) = checker::check(&outcome.history, mode);
-    println!("{summary}\n{:#?}", outcome.failures);
-    for violation in &violations {
-        println!("{}", story::tell(&outcome.history, violation));
+    let mut shown = Summary::default();
+    for _ in 0..RUNS_MAX {
+        let outcome = run(mode, kills, troubles);
+        let (summary, violations) = checker::check(&outcome.history, mode);
+        println!("{summary}\n{:#?}", outcome.failures);
+        for violation in &violations {
+            println!("{}", story::tell(&outcome.history, violation));
+        }
+        assert!(violations.is_empty(), "{} broken", violations.len());
+        assert!(summary.kills >= kills, "{summary}");
+        assert!(summary.pauses > 0, "no client was stopped: {summary}");
+        shown.add(&summary);
+        // Where a restart takes longer than the leases last, a run shows little: then another.
+        if shown.demand(mode).is_ok() {
+            return;
+        }
     }
-    assert!(violations.is_empty(), "{} broken", violations.len());
-    summary.demand(mode).unwrap();
-    assert!(summary.kills >= kills, "{summary}");
-    let pauses = outcome.troubles.get(driver::CLIENT_PAUSES);
-    assert!(pauses.is_some(), "no client was stopped");
-    assert!(!outcome.history.pauses.is_empty(), "and continued");
+    shown.demand(mode).unwrap();
 }
 
 #[test]
@@ -77,8 +84,8 @@ fn pauses_other_modes_and_repairs_change_nothing() {
 
 #[test]
 fn a_server_that_forgets_its_leases_is_found_out() {
-    // It keeps nothing, and is held to what one that keeps everything promises. Whether a run happens to show it is a matter
-    // of moments, so there are several.
+    // It keeps nothing, and is held to what one that keeps everything promises. Whether a run shows
+    // it is a matter of moments, so there are several.
     let is_found_out = (0..RUNS_MAX).any(|_| {
         let outcome = run(Mode::None, 4, &[]);
         let (_, violations) = checker::check(&outcome.history, Mode::Lease);

@@ -1,5 +1,5 @@
-//! A disk that fails under the real server: the process ends at once with a clear message, and everything it has acknowledged
-//! until then is there when it is started again.
+//! A disk that fails under the real server: the process ends at once with a clear message, and
+//! everything it has acknowledged until then is there when it is started again.
 
 use crash_tests::disk::{self, Failure, Operation};
 use crash_tests::{SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES};
@@ -78,7 +78,8 @@ impl Drop for Server {
     }
 }
 
-/// Takes locks until the server is gone. Returns those that were granted. None of them is given back.
+/// Takes locks until the server is gone. Returns those that were granted. None of them is given
+/// back.
 async fn take_locks(address: &str) -> (Client, Vec<(String, u64)>) {
     let client = Client::connect(address).await.unwrap();
     let mut taken = Vec::new();
@@ -169,8 +170,8 @@ fn a_full_disk_ends_the_server_and_loses_nothing() {
     }
 }
 
-/// What a snapshot asks of the disk, once there is one: its file is the fourth that is made, its name the third that is
-/// given, and the unlink is that of the snapshot before.
+/// What a snapshot asks of the disk, once there is one: its file is the fourth that is made, its
+/// name the third that is given, and the unlink is that of the snapshot before.
 #[test]
 fn whatever_fails_of_a_snapshot_ends_the_server_and_loses_nothing() {
     let error = EIO;

@@ -1,4 +1,5 @@
-//! The checker itself is checked: what a correct server does is accepted, however answers are delayed; what none does is found.
+//! The checker itself is checked: what a correct server does is accepted, however answers are
+//! delayed; what none does is found.
 
 use super::*;
 use crate::history::{Life, Probe, Sighting};
@@ -93,7 +94,7 @@ fn rejected(history: &History, mode: Mode) -> Violation {
 #[test]
 fn a_repeated_fence_is_found_in_every_mode() {
     let first = released(grant(7, 0, 10, 500), 20, 30);
-    // Even where the calls overlap and nobody can say which came first.
+    // Even where the calls overlap and either may have come first.
     for (begun, answered) in [(40, 50), (0, 20)] {
         let second = released(grant(7, begun, answered, 600), 60, 70);
         let history = of(vec![first.clone(), second]);
@@ -165,7 +166,7 @@ fn a_double_grant_is_found_in_what_the_server_told_a_third() {
     history.sightings = vec![sighting(8, 600, 700)];
     let violation = rejected(&history, Mode::Lease);
     assert!(matches!(violation, Violation::DoubleGrant { fence: 8, .. }));
-    // It was told late: who knows when it happened.
+    // It was told late, and may have happened at any time before.
     history.sightings = vec![sighting(8, 600, 1_001)];
     accepted(&history, Mode::Lease);
     // That is the holder itself, and its predecessor.
@@ -189,7 +190,7 @@ fn a_double_grant_is_found_through_a_third_grant() {
 }
 
 #[test]
-fn those_who_share_may_have_it_together_and_nobody_else() {
+fn sharers_may_have_it_together_and_no_one_else() {
     let (seven, eight) = (grant(7, 0, 10, 1_000), grant(8, 600, 650, 1_600));
     let both = of(vec![shared(seven.clone()), shared(eight.clone())]);
     ALL.iter().for_each(|mode| accepted(&both, *mode));
@@ -200,7 +201,8 @@ fn those_who_share_may_have_it_together_and_nobody_else() {
         let violation = rejected(&of(pair), Mode::Lease);
         assert!(matches!(violation, Violation::DoubleGrant { .. }));
     }
-    // An exclusive one between them, heard of late; but the shared one behind it shows by when it was granted.
+    // An exclusive one between them, heard of late; but the shared one behind it shows by when it
+    // was granted.
     let late = released(grant(8, 500, 1_100, 1_050), 1_200, 1_210);
     let history = of(vec![shared(seven), late, shared(grant(9, 600, 700, 1_600))]);
     let violation = rejected(&history, Mode::Lease);
@@ -223,7 +225,7 @@ fn a_renewal_counts_whenever_it_was_answered() {
 }
 
 #[test]
-fn whoever_lets_go_claims_nothing_more() {
+fn a_client_that_lets_go_holds_nothing_more() {
     let second = grant(8, 600, 650, 1_600);
     let let_go = [
         released(grant(7, 0, 10, 1_000), 640, 700),
@@ -293,7 +295,8 @@ fn a_lock_that_was_released_and_is_valid_again_is_found_in_every_mode() {
     }
 }
 
-/// A second connection deletes a key while the server is busy with the request that took it: the deletion is answered first.
+/// A second connection deletes a key while the server is busy with the request that took it: the
+/// deletion is answered first.
 #[test]
 fn a_lock_that_was_deleted_before_its_grant_was_answered_stays_deleted() {
     let mut history = of(vec![released(grant(7, 0, 40, 500), 10, 20)]);
@@ -301,7 +304,8 @@ fn a_lock_that_was_deleted_before_its_grant_was_answered_stays_deleted() {
     for mode in ALL {
         accepted(&history, mode);
     }
-    // Named in an answer that was asked for before the deletion was answered, it may have been seen before.
+    // Named in an answer that was asked for before the deletion was answered, it may have been seen
+    // before.
     history.sightings = vec![sighting(7, 19, 30)];
     for mode in ALL {
         accepted(&history, mode);
@@ -350,7 +354,7 @@ fn a_run_in_which_nothing_was_at_stake_proves_nothing() {
         grants: 1,
         redis_grants: 1,
         keys: 1,
-        claims: 1,
+        holds: 1,
         leases_over_a_kill: 1,
         leases_survived: 1,
         releases: 1,
@@ -372,7 +376,7 @@ fn a_run_in_which_nothing_was_at_stake_proves_nothing() {
         without(|summary| summary.kills = 0),
         without(|summary| summary.grants = 0),
         without(|summary| summary.redis_grants = 0),
-        without(|summary| summary.claims = 0),
+        without(|summary| summary.holds = 0),
     ] {
         ALL.iter()
             .for_each(|mode| assert!(poor.demand(*mode).is_err()));
@@ -398,7 +402,7 @@ fn a_lease_survives_if_a_later_life_is_seen_to_know_it() {
     };
     let mut history = of(vec![grant(7, 0, 10, 1_000)]);
     history.lives = vec![killed(500)];
-    assert_eq!(leases(&history), (1, 0), "nobody heard of it again");
+    assert_eq!(leases(&history), (1, 0), "no client heard of it again");
     // This may have been sent before the kill.
     history.grants[0].promises.push(1_500);
     assert_eq!(leases(&history), (1, 0));
@@ -429,7 +433,8 @@ struct Step {
     /// How much of the lease has passed, in percent, and how long the request was under way.
     renewals: Vec<(u64, Time)>,
     end: StepEnd,
-    /// Somebody asks who holds it, in percent of the lease; for how long the question and the answer are under way.
+    /// A client asks for the holder, in percent of the lease; for how long the question and the
+    /// answer are under way.
     look: Option<(u64, Time, Time)>,
     /// The server is killed, in percent of the lease.
     kill: Option<u64>,
@@ -443,7 +448,7 @@ enum StepEnd {
     Abandoned(u64),
     /// Ends by itself; how long it takes the client to hear of it.
     Expired(Time),
-    /// Nobody says anything.
+    /// No client says anything.
     Silent,
 }
 
@@ -488,8 +493,8 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// What the clients of a correct server see. If `keeps` is not set, a kill frees the lock that it happens under; there is one
-/// key only then, since it would free all.
+/// What the clients of a correct server see. If `keeps` is not set, a kill frees the lock that it
+/// happens under; there is one key only then, since it would free all.
 fn live(steps: &[Step], keeps: bool) -> History {
     let mut history = History::default();
     // Late enough that no request was sent before the beginning.
@@ -518,7 +523,7 @@ fn live(steps: &[Step], keeps: bool) -> History {
             lease_end = renewed + step.ttl;
             promises.push(renewed - under_way + step.ttl);
         }
-        // Whoever renewed has not let go before.
+        // A client that renewed has not let go before.
         let at = |percent: u64| last_renewal + (lease_end - last_renewal) * percent / 100;
         let heard = granted + step.heard;
         let (end, freed) = match step.end {
@@ -561,7 +566,7 @@ fn live(steps: &[Step], keeps: bool) -> History {
             key: name,
             fence,
             is_shared: false,
-            holder: "somebody".into(),
+            holder: "another".into(),
             ttl_us: step.ttl,
             begun: sent,
             answered: heard,
@@ -600,7 +605,7 @@ proptest! {
         let checker = Checker { history: &history, mode: Mode::Lease };
         let victim = pick.get(&history.grants).clone();
         let top = history.grants.iter().map(|grant| grant.fence).max().unwrap();
-        let claim_end = checker.claim_end(&victim);
+        let held_until = checker.held_until(&victim);
         let intruder = |fence, begun, answered| Grant {
             fence,
             begun,
@@ -613,10 +618,10 @@ proptest! {
             _ => None,
         };
         match plant {
-            // Granted to somebody else a moment before the claim ends.
+            // Granted to another client a moment before the hold ends.
             0 => {
-                prop_assume!(claim_end.is_some());
-                let answered = claim_end.unwrap() - 1;
+                prop_assume!(held_until.is_some());
+                let answered = held_until.unwrap() - 1;
                 history.grants.push(intruder(top + 1, answered, answered));
             }
             // Granted again, under the same fence.
@@ -626,11 +631,11 @@ proptest! {
                 let begun = victim.answered + 1;
                 history.grants.push(intruder(victim.fence - 1, begun, begun + 5));
             }
-            // Taken away a moment before the claim ends.
+            // Taken away a moment before the hold ends.
             3 => {
-                prop_assume!(claim_end.is_some() && released.is_none());
+                prop_assume!(held_until.is_some() && released.is_none());
                 let grant = history.grants.iter_mut().find(|grant| grant.fence == victim.fence && grant.key == victim.key);
-                let at = claim_end.unwrap() - 1;
+                let at = held_until.unwrap() - 1;
                 grant.unwrap().end = End::Lost { at, by_server: true, why: "no reason".to_owned() };
             }
             // Held again after it was released.
