@@ -35,6 +35,8 @@ pub enum Fault {
     FenceUnchecked,
     /// What was read of a note is taken for it, whatever has become of the grant.
     NoteUnchecked,
+    /// A look takes what it has read for one grant's, whatever has become of the word meanwhile.
+    LookUnchecked,
     /// A note is dropped before the word is taken away, by whoever tries.
     NoteDroppedFirst,
     /// A waiter stands in line without saying so in the word.

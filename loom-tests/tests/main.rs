@@ -5,6 +5,7 @@
 mod ceiling;
 mod cell;
 mod claim;
+mod look;
 mod mailbox;
 mod noted;
 mod queue;

@@ -1,5 +1,6 @@
-//! Asking who holds a key. Whoever looks has the shard's room mutex meanwhile, so one look copies a
-//! bounded number of holders; of a key with more, the rest comes by further looks.
+//! Asking who holds a key. A plain lock is read without a mutex and without a write. Holders in a
+//! record are copied under the shard's room mutex, a bounded number in one look; of a key with
+//! more, the rest comes by further looks.
 
 use super::Engine;
 use crate::fence::Fence;

@@ -4,10 +4,11 @@ use super::contended::Contended;
 use super::room::{Record, RecordHolder};
 use super::{Shard, Target, held_ms};
 use crate::cell::{Cell, Seen};
+use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState, Mode, NotHeld};
 use crate::session::SessionId;
-use crate::table::epoch;
+use crate::table::epoch::{self, Guard};
 use crate::tick::Tick;
 use crate::word::{Kind, Word};
 
@@ -17,34 +18,115 @@ pub(super) struct Hold {
     pub(super) fence: Fence,
 }
 
+/// What was read of a key without the room mutex.
+enum Look<T> {
+    /// The key has no cell.
+    Absent,
+    /// Its word is plain, and this is what was read behind it.
+    Plain(T),
+    /// Waiters or a record are involved: only the holder of the room mutex can say.
+    NeedsRoom,
+}
+
 impl<H: Host> Shard<H> {
+    /// Reads a plain key without writing to it. `read` is given the word and what is published of its
+    /// grant.
+    ///
+    /// What was read belongs together if the word is the same afterwards. The words of a slot never
+    /// repeat, so the cell was this key's and this grant's all the time: a later grantor writes
+    /// owner, lease and note behind its word, and a later key is written behind a dead one.
+    ///
+    /// Only a lease that is over is written to: it is ended, so that no renewal by a slower clock
+    /// revives what was shown as free, and its holder is told.
+    fn look_at<T>(
+        &self,
+        target: Target<'_>,
+        now: Tick,
+        guard: &Guard,
+        read: impl Fn(&Cell, Word, Option<Seen>) -> T,
+    ) -> Look<T> {
+        loop {
+            let Some(found) = self.find(target, guard) else {
+                return Look::Absent;
+            };
+            let (cell, word) = (self.table.cell(found.slot), found.word);
+            if word.belongs_to_room() {
+                return Look::NeedsRoom;
+            }
+            let seen = self.seen(cell, word);
+            if let Some(seen) = seen
+                && self.is_over(&seen, now)
+            {
+                self.expire_plain(cell, word, &seen, target.key, now);
+                continue;
+            }
+            let told = read(cell, word, seen);
+            if cell.word() == word || fault::injected(Fault::LookUnchecked) {
+                return Look::Plain(told);
+            }
+        }
+    }
+
     /// What is known of a key, with the first holders whose fences lie above this one.
     pub(crate) fn query(&self, target: Target<'_>, above: Fence, now: Tick) -> Option<KeyState> {
         let guard = epoch::pin();
-        let mut room = self.room.lock();
-        let mut key = self.enter(&mut room, target, now, &guard)?;
-        key.catch_up();
-        Some(key.state(above))
+        let read = |cell: &Cell, word: Word, seen| {
+            let is_shown = word.is_held() && word.fence() > above;
+            let holder = is_shown.then(|| self.describe_seen(cell, word, seen, true, 0, now));
+            KeyState {
+                fence: word.fence(),
+                holders: holder.into_iter().collect(),
+                holder_count: u32::from(word.is_held()),
+                queue_length: 0,
+            }
+        };
+        match self.look_at(target, now, &guard, read) {
+            Look::Absent => None,
+            Look::Plain(state) => Some(state),
+            Look::NeedsRoom => {
+                let mut room = self.room.lock();
+                let mut key = self.enter(&mut room, target, now, &guard)?;
+                key.catch_up();
+                Some(key.state(above))
+            }
+        }
     }
 
     /// The holder of a key under this very fence.
     pub(crate) fn holder(&self, target: Target<'_>, fence: Fence, now: Tick) -> Option<Holder> {
         let guard = epoch::pin();
-        let mut room = self.room.lock();
-        let mut key = self.enter(&mut room, target, now, &guard)?;
-        key.catch_up();
-        key.holder(fence)
+        let read = |cell: &Cell, word: Word, seen| {
+            let is_named = word.is_held() && word.fence() == fence;
+            is_named.then(|| self.describe_seen(cell, word, seen, true, 0, now))
+        };
+        match self.look_at(target, now, &guard, read) {
+            Look::Absent => None,
+            Look::Plain(holder) => holder,
+            Look::NeedsRoom => {
+                let mut room = self.room.lock();
+                let mut key = self.enter(&mut room, target, now, &guard)?;
+                key.catch_up();
+                key.holder(fence)
+            }
+        }
     }
 
     /// Whether a session holds a key, under whatever fence.
     pub(crate) fn is_held_by(&self, target: Target<'_>, owner: SessionId, now: Tick) -> bool {
         let guard = epoch::pin();
-        let mut room = self.room.lock();
-        let Some(mut key) = self.enter(&mut room, target, now, &guard) else {
-            return false;
-        };
-        key.catch_up();
-        key.hold_of(owner).is_some()
+        let read = |_: &Cell, _, seen: Option<Seen>| seen.is_some_and(|seen| seen.owner == owner);
+        match self.look_at(target, now, &guard, read) {
+            Look::Absent => false,
+            Look::Plain(is_held) => is_held,
+            Look::NeedsRoom => {
+                let mut room = self.room.lock();
+                let entered = self.enter(&mut room, target, now, &guard);
+                entered.is_some_and(|mut key| {
+                    key.catch_up();
+                    key.hold_of(owner).is_some()
+                })
+            }
+        }
     }
 
     /// Calls `visit` with the fence of each grant under which `owner` holds this cell.
@@ -123,6 +205,20 @@ impl<H: Host> Shard<H> {
             true => self.seen(cell, word),
             false => cell.seen(word),
         };
+        self.describe_seen(cell, word, seen, is_told, queue_length, now)
+    }
+
+    /// What can be said of a plain holder of which this was seen. Unless `is_told`, without its note
+    /// and since when it holds.
+    fn describe_seen(
+        &self,
+        cell: &Cell,
+        word: Word,
+        seen: Option<Seen>,
+        is_told: bool,
+        queue_length: u32,
+        now: Tick,
+    ) -> Holder {
         let note = seen
             .filter(|_| is_told)
             .and_then(|seen| self.short_note(cell, word, &seen));
