@@ -31,6 +31,8 @@ pub enum Fault {
     UnbornCellTaken,
     /// What an index entry led to is taken for found, though the entry may have been an old one.
     OldEntryTrusted,
+    /// A walk over all holds asks once whether a lease is in a record, and reads it again for its end.
+    WalkReadsLeaseTwice,
     /// Release and renewal accept any fence.
     FenceUnchecked,
     /// What was read of a note is taken for it, whatever has become of the grant.
@@ -102,6 +104,10 @@ pub enum Fault {
     SleeperUnfenced,
     /// A waker looks at the flag without a fence between leaving work and that.
     WakerUnfenced,
+    /// A grant reads its session's deadline without a fence between marking the session and that.
+    BoundUnfenced,
+    /// A keep-alive looks for the mark without a fence between moving the deadline and that.
+    KeptAliveUnfenced,
 }
 
 #[cfg(loom)]

@@ -62,9 +62,10 @@ use cell::{note, word};
 use memory::{arena, chunk, hint, pieces, slab};
 use session::seat;
 use shard::{claim, home, inbox, noted};
-use sync::{mailbox, sleep};
+use sync::{bound_mark, mailbox, sleep};
 use time::tick;
 
+pub use bound_mark::BoundMark;
 pub use claim::{OldHold, Reclaimed};
 pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Survey, WARM_MAX};
 #[cfg(loom)]
@@ -82,6 +83,8 @@ pub use seat::Seat;
 pub use session::SessionId;
 pub use settings::Settings;
 pub use sleep::SleepFlag;
+#[cfg(loom)]
+pub use table::{BareTable, Prepared};
 pub use tick::Tick;
 pub use time::wheel;
 pub use types::LimitError;

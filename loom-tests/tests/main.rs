@@ -2,9 +2,12 @@
 
 #![cfg(loom)]
 
+mod bound_mark;
 mod ceiling;
 mod cell;
 mod claim;
+mod growth;
+mod holds;
 mod look;
 mod mailbox;
 mod noted;

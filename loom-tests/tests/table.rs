@@ -1,8 +1,8 @@
 //! The table: insertion, growth, eviction and reuse of cells against one another.
 
-use engine::{Fault, Fence, Settings};
+use engine::{Fault, Fence};
 use loom::thread;
-use loom_tests::{IDLE_MS, KEY, World, at, check, check_bounded, check_broken, is_released, small};
+use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released};
 
 /// Two ask at once for a key that has no cell yet.
 fn two_inserters() {
@@ -179,44 +179,6 @@ fn a_key_inserted_while_the_index_grows_is_found() {
 #[should_panic(expected = "lost on the way to the new index")]
 fn a_migration_that_leaves_entries_open_is_caught() {
     check_broken(Fault::MigrationLeavesOpen, insert_against_growth);
-}
-
-/// The mover of a growing index is stopped somewhere, while more keys are inserted than there are
-/// places left in the old one.
-fn mover_against_inserters() {
-    let world = World::with(Settings {
-        keys_max: 9,
-        ..small()
-    });
-    let (mut a, mut b) = (world.client(), world.client());
-    a.lock("k", 10, at(0));
-    a.lock("x", 10, at(0));
-
-    // The third of four entries begins the move.
-    let mover = thread::spawn(move || b.lock("y", 10, at(0)));
-    a.lock("z", 10, at(0));
-    a.lock("v", 10, at(0));
-    mover.join().unwrap();
-
-    // One more, to finish the move.
-    a.lock("w", 10, at(0));
-    for name in ["k", "x", "y", "z", "v", "w"] {
-        assert!(
-            world.holder(name, at(0)).is_some(),
-            "{name} was lost on the way to the new index"
-        );
-    }
-}
-
-#[test]
-fn a_stalled_mover_finds_room_for_all_that_came_meanwhile() {
-    check_bounded(1, mover_against_inserters);
-}
-
-#[test]
-#[should_panic(expected = "the index being filled has room for all")]
-fn a_new_index_without_room_for_inserters_is_caught() {
-    check_broken(Fault::SuccessorForgetsInserters, mover_against_inserters);
 }
 
 /// The index is half-way to a larger one, and two ask at once for a key that has no cell yet.

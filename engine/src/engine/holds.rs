@@ -8,6 +8,7 @@
 //! is over already.
 
 use super::{Cursor, Engine};
+use crate::fault::{self, Fault};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::noted::ShortNote;
@@ -61,11 +62,13 @@ impl<H: Host> Engine<H> {
         let rest = shard.table.scan(slot, cells_max, |found, key| {
             let cell = shard.table.cell(found.slot);
             let word = cell.word();
+            let seen_before = fault::injected(Fault::WalkReadsLeaseTwice).then(|| cell.lease());
             // One look at the lease. Were it read again, it might have become that of a record
             // meanwhile.
             let seen = shard.seen(cell, word);
             // A record in the making is in the lease first.
-            let is_in_record = seen.is_some_and(|seen| seen.lease.kind() == Kind::Record);
+            let lease = seen_before.or(seen.map(|seen| seen.lease));
+            let is_in_record = lease.is_some_and(|lease| lease.kind() == Kind::Record);
             if word.is_rich() || is_in_record {
                 in_records.push(key.bytes().into());
             } else if let Some(seen) = seen

@@ -1,6 +1,7 @@
 //! std or loom, chosen here and nowhere else. Concurrent code of this crate imports from this file only, so that
 //! `--cfg loom` turns every atomic and every mutex into one whose interleavings the model checker explores.
 
+pub(crate) mod bound_mark;
 pub(crate) mod mailbox;
 pub(crate) mod sleep;
 

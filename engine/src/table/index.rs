@@ -118,7 +118,7 @@ fn smallest_successor(
     let steps = capacity.div_ceil(entries_per_step);
     let mut needed = live + unused + steps + INSERTERS_MAX;
     if fault::injected(Fault::SuccessorForgetsInserters) {
-        needed = live;
+        needed = capacity - unused;
     }
     // `free_arrivals` takes a quarter of it.
     (needed * 4)

@@ -13,12 +13,17 @@
 //! A cell found by its key is returned with the word that was read before the key was compared. Whoever changes the cell
 //! compares against that word, and so finds out if the cell has been evicted and reused in between.
 
+#[cfg(loom)]
+mod bare;
 pub(crate) mod epoch;
 pub(crate) mod index;
 mod prefault;
 mod spare;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(loom)]
+pub use bare::{BareTable, Prepared};
 
 use crate::cell::Cell;
 use crate::fault::{self, Fault};
@@ -244,6 +249,23 @@ impl Table {
             self.cells.put(slot);
             return Err(TableFull::Blocks);
         }
+        let placed = self.place(slot, key, hash, bounds, now, guard);
+        if placed.1 {
+            self.help_growth(guard);
+        }
+        Ok(placed)
+    }
+
+    /// Puts a slot that has the key into the index, or finds that another inserter was faster.
+    fn place(
+        &self,
+        slot: u32,
+        key: Key<'_>,
+        hash: u64,
+        bounds: &Bounds,
+        now: Tick,
+        guard: &Guard,
+    ) -> (Found, bool) {
         let mut index = self.current(guard);
         'index: loop {
             let mut prober = index.prober(hash);
@@ -253,7 +275,7 @@ impl Table {
                         let found = self.compare_found(other, key, hash, guard);
                         if let Some((_, found)) = found {
                             self.discard(slot);
-                            return Ok((found, false));
+                            return (found, false);
                         }
                     }
                     Probe::Vacant(position) => {
@@ -261,8 +283,7 @@ impl Table {
                         // left, so the floor that is read now lies above every fence the key has had.
                         let word = self.cell(slot).prepare(bounds.floor(), now);
                         if let Insert::Done = index.insert_at(position, &prober, slot) {
-                            self.help_growth(guard);
-                            return Ok((Found { slot, word }, true));
+                            return (Found { slot, word }, true);
                         }
                     }
                     Probe::Moved => {
