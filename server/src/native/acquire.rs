@@ -81,14 +81,10 @@ impl Batch {
         if self.is_too_long(acquire.lease) {
             return self.refuse_too_long(id, acquire.lease, out);
         }
-        if acquire.lease == Lease::Session {
-            // Before the engine reads until when the session lives: see `Session::mark_bound`.
-            owner.mark_bound();
-        }
         let request = engine::Acquire {
             key: acquire.key,
             mode: acquire.mode,
-            span: acquire.lease.into(),
+            span: owner.span(acquire.lease),
             reentrant: acquire.is_reentrant,
             note: acquire.metadata.as_bytes(),
             asks_who: true,

@@ -31,7 +31,7 @@ impl Batch {
             fence,
             mode: claim.mode,
             // Asked for when the bound was another, perhaps: it is no reason to lose the lock.
-            span: match claim.lease.into() {
+            span: match session.span(claim.lease) {
                 Span::Ms(ms) => Span::Ms(ms.min(shared.lease_max_ms)),
                 span => span,
             },
@@ -40,9 +40,6 @@ impl Batch {
             held_ms: 0,
             note: claim.metadata.as_bytes(),
         };
-        if claim.lease == Lease::Session {
-            session.mark_bound();
-        }
         match shared.engine.reclaim(seat, &old, now) {
             Reclaimed::Granted(grant) => {
                 if !was_held {

@@ -10,16 +10,16 @@
 
 use crate::conn::id::ConnectionId;
 use crate::session::secret::PUBLIC_ID_BITS;
-use engine::{Grant, SessionId, Tick};
+use engine::{BoundMark, Grant, SessionId, Span, Tick};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
-use protocol::SessionSecret;
+use protocol::{Lease, SessionSecret};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// How many outcomes each connection remembers, in case its requests are repeated on another one.
 pub(crate) const REMEMBERED_MAX: usize = 256;
@@ -98,8 +98,8 @@ pub(crate) struct Session {
     /// It has, or has had, a lease that is written down by itself although short ones are not. Then its
     /// signs of life are written down, too.
     is_logged: AtomicBool,
-    /// Some lock lives, or has lived, as long as this session: see `mark_bound`.
-    bound: AtomicU8,
+    /// Some lock lives, or has lived, as long as this session.
+    bound: BoundMark,
     /// The highest id that came again.
     repeated_through: AtomicU64,
     links: Mutex<Links>,
@@ -117,14 +117,6 @@ impl Drop for Session {
         self.memory.kept.fetch_sub(counted, Ordering::Relaxed);
         self.memory.sessions.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Whether locks live by a session.
-mod bound {
-    pub(super) const NO: u8 = 0;
-    pub(super) const MARKED: u8 = 1;
-    /// And every keep-alive from here on sees the mark.
-    pub(super) const SEEN: u8 = 2;
 }
 
 #[derive(Default)]
@@ -345,7 +337,7 @@ impl Session {
             kept_ms: AtomicU64::new(now.as_ms()),
             is_ending: AtomicBool::new(false),
             is_logged: AtomicBool::new(false),
-            bound: AtomicU8::new(bound::NO),
+            bound: BoundMark::new(),
             repeated_through: AtomicU64::new(0),
             links: Mutex::default(),
             held_by_core: (0..core_count).map(|_| AtomicI64::new(0)).collect(),
@@ -355,18 +347,19 @@ impl Session {
         }
     }
 
-    /// A lock is about to live as long as this session. Said *before* the engine grants it, and so before it reads until when
-    /// the session lives: a keep-alive on another core moves that first and looks for the mark afterwards. Of the two, one sees
-    /// what the other wrote, so either the grant or the keep-alive sees to it that the later end is covered by the horizon.
-    pub(crate) fn mark_bound(&self) {
-        // Acquire, paired with the last store below: the fence of the first caller counts for all who see `SEEN`.
-        if self.bound.load(Ordering::Acquire) == bound::SEEN {
-            return;
+    /// What the engine is asked for by a request with this lease, of a lock that is to be this
+    /// session's. A lock that ends with the session is marked here, before the engine grants it: see
+    /// [`BoundMark`].
+    pub(crate) fn span(&self, lease: Lease) -> Span {
+        if lease == Lease::Session {
+            self.mark_bound();
         }
-        self.bound.fetch_max(bound::MARKED, Ordering::Relaxed);
-        // Paired with the fence in `is_bound`.
-        fence(Ordering::SeqCst);
-        self.bound.store(bound::SEEN, Ordering::Release);
+        lease.into()
+    }
+
+    /// A lock of this session ends with it.
+    pub(crate) fn mark_bound(&self) {
+        self.bound.set();
     }
 
     pub(crate) fn mark_logged(&self) {
@@ -379,9 +372,7 @@ impl Session {
 
     /// Whether some lock lives by this session. Asked after the session was kept alive.
     pub(crate) fn is_bound(&self) -> bool {
-        // Paired with the fence in `mark_bound`.
-        fence(Ordering::SeqCst);
-        self.bound.load(Ordering::Relaxed) != bound::NO
+        self.bound.is_set()
     }
 
     pub(crate) fn is_ending(&self) -> bool {

@@ -122,3 +122,14 @@ fn pages_have_all_sessions_once_in_the_order_of_their_public_ids() {
     }
     assert!(registry.page(0, 0).is_empty());
 }
+
+/// A keep-alive on another core that came between a grant and its mark was covered by no horizon.
+#[test]
+fn a_lock_that_is_to_end_with_its_session_is_marked_before_the_engine_is_asked() {
+    let memory = Memory::new(1);
+    let session = session(0, &memory);
+    assert_eq!(session.span(Lease::Ttl { ttl_ms: 7 }), Span::Ms(7));
+    assert!(!session.is_bound());
+    assert_eq!(session.span(Lease::Session), Span::Session);
+    assert!(session.is_bound());
+}
