@@ -43,6 +43,8 @@ mod storage;
 mod system;
 
 pub use config::Config;
+#[doc(hidden)]
+pub use core::pauses::Pause;
 pub use start::server::{Builder, Server, check, run, run_with};
 pub use start::start_error::StartError;
 pub use storage::EXIT_DISK;

@@ -9,6 +9,7 @@
 
 use crate::conn::connection::Connection;
 use crate::core::Core;
+use crate::core::pauses::Pause;
 use crate::storage::Storage;
 use bytes::BytesMut;
 use engine::Tick;
@@ -90,10 +91,10 @@ impl Core {
         if self.shared.storage.is_none() {
             return false;
         }
-        let mut unsynced = self.unsynced.borrow_mut();
-        if unsynced.records.is_empty() && unsynced.appended.is_none() {
+        if !self.has_recorded() {
             return connection.is_held_back();
         }
+        let mut unsynced = self.unsynced.borrow_mut();
         let is_told = unsynced
             .told
             .last()
@@ -102,6 +103,12 @@ impl Core {
             unsynced.told.push(connection.clone());
         }
         true
+    }
+
+    /// Whether this turn's replies wait for something.
+    fn has_recorded(&self) -> bool {
+        let unsynced = self.unsynced.borrow();
+        !unsynced.records.is_empty() || unsynced.appended.is_some()
     }
 
     /// Appends what this turn has recorded so far. For what must be in the log before another core
@@ -129,6 +136,9 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
+        if self.has_recorded() {
+            self.pause(Pause::BeforeAppend);
+        }
         self.append_now();
         let mut unsynced = self.unsynced.borrow_mut();
         let Some(ticket) = unsynced.appended.take() else {

@@ -2,6 +2,7 @@
 
 pub(crate) mod durable_replies;
 pub(crate) mod mail;
+pub(crate) mod pauses;
 pub(crate) mod record;
 pub(crate) mod shared;
 pub(crate) mod wakeup;

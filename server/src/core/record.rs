@@ -17,6 +17,7 @@
 //! still there; the other core first takes it away and then asks. Each has a fence in between, so one of them finds out.
 
 use crate::core::Core;
+use crate::core::pauses::Pause;
 use crate::session::registry::Session;
 use crate::storage::Storage;
 use engine::{Fence, Grant, Key, Mode, Tick};
@@ -92,6 +93,7 @@ impl Core {
     /// From here on everything is written down that happens to this lease, though short ones leave no
     /// record.
     fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
+        self.pause(Pause::BeforeFollow);
         storage.long.insert(key, fence);
         session.mark_logged();
         // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign of life on another core
@@ -130,6 +132,7 @@ impl Core {
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
+        self.pause(Pause::BeforeCount);
         let _in_order = storage.counts.lock();
         let hold = self.shared.engine.holder(engine_key, fence, now);
         match (hold, change) {
@@ -220,6 +223,7 @@ impl Core {
 
     /// A lock was taken away from its holder, who may not even have been told that it had it.
     pub(crate) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
+        self.pause(Pause::BeforeTakenAway);
         // Paired with the one in `follow`.
         atomic::fence(atomic::Ordering::SeqCst);
         self.shared.recovery.note_taken_away(key, fence);

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::conn::auth::Tokens;
 use crate::conn::places::Places;
 use crate::core::mail::Switchboard;
+use crate::core::pauses::PauseHook;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) failure: Arc<Failure>,
     /// For tests: called by a core's thread for every connection that it lets in.
     pub(crate) on_admission: Option<AdmissionHook>,
+    /// For tests: called by a core's thread between two of its steps.
+    pub(crate) on_pause: Option<PauseHook>,
     /// When the server started, for people.
     pub(crate) started_unix_ms: u64,
     /// Whoever waits for memory ahead of the cores.

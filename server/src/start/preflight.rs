@@ -80,6 +80,7 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         late_acks,
         on_panic,
         on_admission,
+        on_pause,
     } = builder;
     config.check().map_err(StartError::Setting)?;
     let tokens = match &config.auth_token_file {
@@ -153,6 +154,7 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         notices: Notices::default(),
         failure,
         on_admission,
+        on_pause,
         started_unix_ms: since_epoch().as_millis() as u64,
         stop,
         lease_max_ms: config.lease_max_ms(),

@@ -5,6 +5,7 @@ use crate::conn::auth::TokenChange;
 use crate::conn::listener;
 use crate::conn::stopping::{self, Signals, Wish};
 use crate::core::Core;
+use crate::core::pauses::{Pause, PauseHook};
 use crate::core::shared::{AdmissionHook, Shared};
 use crate::core::wakeup::{SyncHook, Wakeup};
 use crate::observe::audit;
@@ -58,6 +59,7 @@ pub struct Builder {
     pub(crate) late_acks: Option<SyncHook>,
     pub(crate) on_panic: OnPanic,
     pub(crate) on_admission: Option<AdmissionHook>,
+    pub(crate) on_pause: Option<PauseHook>,
 }
 
 impl Builder {
@@ -116,6 +118,13 @@ impl Builder {
     #[doc(hidden)]
     pub fn on_admission(mut self, hook: Arc<dyn Fn() + Send + Sync>) -> Self {
         self.on_admission = Some(hook);
+        self
+    }
+
+    /// For tests of what two cores do at once: called by a core's thread between two of its steps.
+    #[doc(hidden)]
+    pub fn on_pause(mut self, hook: impl Fn(Pause) + Send + Sync + 'static) -> Self {
+        self.on_pause = Some(Arc::new(hook));
         self
     }
 

@@ -14,6 +14,7 @@ use ahash::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread::{self, ThreadId};
 
 /// Counters of the filter: 64 KiB.
 const FILTER_SLOTS: usize = 1 << 14;
@@ -29,8 +30,17 @@ pub(crate) struct LongLeases {
     hasher: RandomState,
     /// Leases that were taken away, by force or by a grant under a higher fence, until the core that
     /// did it writes that down. Never more than there were long leases.
-    taken_away: Mutex<Vec<(Box<[u8]>, u64)>>,
+    taken_away: Mutex<Vec<TakenAway>>,
     taken_away_count: AtomicUsize,
+}
+
+/// The core that takes a lease away is the one that writes that down: its answer waits for the
+/// record. Written down by another core, which took the key next, the end would be in that core's
+/// turn, and the answer would not wait for it.
+struct TakenAway {
+    by: ThreadId,
+    key: Box<[u8]>,
+    fence: u64,
 }
 
 impl LongLeases {
@@ -94,26 +104,31 @@ impl LongLeases {
         true
     }
 
-    /// This lease was taken away.
+    /// This lease was taken away, by the calling thread.
     pub(crate) fn take_away(&self, key: &[u8], fence: u64) {
         if self.remove(key, fence) {
-            self.taken_away.lock().push((key.into(), fence));
+            self.taken_away.lock().push(TakenAway {
+                by: thread::current().id(),
+                key: key.into(),
+                fence,
+            });
             self.taken_away_count.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// The leases of this key that were taken away and are not written down as over yet; or that
-    /// under one fence only. Each is handed out once.
+    /// The leases of this key that the calling thread took away and has not written down as over yet;
+    /// or that under one fence only. Each is handed out once.
     #[inline]
     pub(crate) fn to_write_down(&self, key: &[u8], only: Option<u64>) -> Vec<u64> {
         if self.taken_away_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let is_it = |other: &mut (Box<[u8]>, u64)| {
-            *other.0 == *key && only.is_none_or(|fence| fence == other.1)
+        let by = thread::current().id();
+        let is_it = |other: &mut TakenAway| {
+            other.by == by && *other.key == *key && only.is_none_or(|fence| fence == other.fence)
         };
         let mut taken_away = self.taken_away.lock();
-        let fences = taken_away.extract_if(.., is_it).map(|(_, fence)| fence);
+        let fences = taken_away.extract_if(.., is_it).map(|other| other.fence);
         let fences: Vec<u64> = fences.collect();
         self.taken_away_count
             .fetch_sub(fences.len(), Ordering::AcqRel);
@@ -167,6 +182,24 @@ mod tests {
         assert_eq!(long.to_write_down(b"a", None), [0; 0]);
         assert_eq!(long.to_write_down(b"b", Some(2)), [0; 0]);
         assert_eq!(long.to_write_down(b"b", Some(1)), [1]);
+    }
+
+    /// A forced release on one core and a take-over on another: the end of the first was handed out
+    /// to the second.
+    #[test]
+    fn each_thread_is_handed_out_what_it_took_away_itself() {
+        let long = LongLeases::new();
+        long.insert(b"a", 1);
+        long.insert(b"a", 2);
+        long.take_away(b"a", 1);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                long.take_away(b"a", 2);
+                long.to_write_down(b"a", None)
+            });
+            assert_eq!(other.join().unwrap(), [2]);
+        });
+        assert_eq!(long.to_write_down(b"a", Some(1)), [1]);
     }
 
     #[test]

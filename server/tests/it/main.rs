@@ -26,4 +26,5 @@ mod stopping;
 mod strangers;
 mod stress;
 mod system;
+mod turns;
 mod waiting;

@@ -123,10 +123,7 @@ fn take_by_native(peer: &mut Peer, key: &str) {
 fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
     let directory = tempfile::tempdir().unwrap();
     let gate = Arc::new(Gate::default());
-    let disk = GatedDisk {
-        inner: DirDisk::open(directory.path()).unwrap(),
-        gate: gate.clone(),
-    };
+    let disk = GatedDisk::new(directory.path(), gate.clone());
     let server = on(directory.path(), Some(Arc::new(disk)));
     let mut peer = Peer::open(server.local_addr(), hello_for("peer", SESSION_MS));
     let mut sibling = peer.join("sibling");
@@ -161,7 +158,7 @@ fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
 
 impl Peer {
     /// Whether something comes within a moment. That nothing does is right however long the moment is.
-    fn hears_something(&mut self) -> bool {
+    pub(crate) fn hears_something(&mut self) -> bool {
         let moment = Some(Duration::from_millis(200));
         let patience = self.stream.read_timeout().unwrap();
         self.stream.set_read_timeout(moment).unwrap();
@@ -182,13 +179,13 @@ impl Peer {
 
 /// Where writes and syncs wait while it is closed.
 #[derive(Default)]
-struct Gate {
+pub(crate) struct Gate {
     is_closed: Mutex<bool>,
     changed: Condvar,
 }
 
 /// Opens the gate when it goes, so that a server behind it can end whatever becomes of the test.
-struct Closed(Arc<Gate>);
+pub(crate) struct Closed(Arc<Gate>);
 
 impl Drop for Closed {
     fn drop(&mut self) {
@@ -198,7 +195,7 @@ impl Drop for Closed {
 }
 
 impl Gate {
-    fn close(self: &Arc<Self>) -> Closed {
+    pub(crate) fn close(self: &Arc<Self>) -> Closed {
         *self.is_closed.lock().unwrap() = true;
         Closed(self.clone())
     }
@@ -210,12 +207,17 @@ impl Gate {
     }
 }
 
-struct GatedDisk {
+pub(crate) struct GatedDisk {
     inner: DirDisk,
     gate: Arc<Gate>,
 }
 
 impl GatedDisk {
+    pub(crate) fn new(directory: &Path, gate: Arc<Gate>) -> Self {
+        let inner = DirDisk::open(directory).unwrap();
+        GatedDisk { inner, gate }
+    }
+
     fn gated(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
         let gate = self.gate.clone();
         Box::new(GatedFile { inner: file, gate })

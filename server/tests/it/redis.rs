@@ -31,7 +31,7 @@ impl<S: Read + Write> Redis<S> {
         }
     }
 
-    fn send(&mut self, command: &[&str]) {
+    pub(crate) fn send(&mut self, command: &[&str]) {
         let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
         for argument in command {
             bytes.extend(format!("${}\r\n{argument}\r\n", argument.len()).bytes());
@@ -60,7 +60,7 @@ impl<S: Read + Write> Redis<S> {
     }
 
     /// Says one thing, its words parted by spaces, and reads the answer.
-    fn say(&mut self, command: &str) -> String {
+    pub(crate) fn say(&mut self, command: &str) -> String {
         self.send(&command.split(' ').collect::<Vec<_>>());
         self.read()
     }

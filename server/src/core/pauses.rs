@@ -1,0 +1,30 @@
+//! Where a test may hold a core up, so that what another core does falls between two of its steps.
+
+use crate::core::Core;
+use std::sync::Arc;
+
+/// Between which steps a core is.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pause {
+    /// A long lease was granted in `fence`; that it is a long one is not known to other cores yet.
+    BeforeFollow,
+    /// The count of a reentrant hold has changed; nothing is written down of it yet.
+    BeforeCount,
+    /// A lock was taken away; nothing is written down of it yet.
+    BeforeTakenAway,
+    /// A turn with something to write down is over; what it has collected is not appended yet.
+    BeforeAppend,
+}
+
+/// Called by a core's thread at each of these moments.
+pub(crate) type PauseHook = Arc<dyn Fn(Pause) + Send + Sync>;
+
+impl Core {
+    #[inline]
+    pub(crate) fn pause(&self, at: Pause) {
+        if let Some(hook) = &self.shared.on_pause {
+            hook(at);
+        }
+    }
+}
