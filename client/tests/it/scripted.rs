@@ -406,3 +406,29 @@ async fn an_acquire_that_is_refused_while_waiting_is_contention() {
         "not acquired in time: it changed hands just now, 3 waiting. Wait longer, or come back later"
     );
 }
+
+/// A key that no holder has claimed yet may be held: "it changed hands" would be a guess.
+#[tokio::test]
+async fn an_acquire_that_times_out_while_the_server_recovers_says_so() {
+    let client = serve(move |heard| {
+        Some(vec![match heard.request {
+            Request::Hello(_) => welcome(1, false, None),
+            Request::Acquire(_) => Reply::TimedOut(Contention {
+                holder_count: 0,
+                queue_length: 0,
+                holder: None,
+                recovering_ms: Some(2_500),
+            }),
+            _ => Reply::Bye,
+        }])
+    })
+    .await;
+    let error = client.lock("k").acquire().await.unwrap_err();
+    let left = error.contention().unwrap().recovering();
+    assert_eq!(left, Some(Duration::from_millis(2_500)));
+    assert_eq!(
+        error.to_string(),
+        "not acquired in time: the server is recovering from a restart for 2.5s more and does not know all holders: it may be \
+         held. Wait longer, or come back later"
+    );
+}
