@@ -6,25 +6,24 @@
 //! promise until its time has passed, over all lives. The disk's syncs are acknowledged late, at
 //! random, so that snapshots are begun between a sync and its acknowledgement.
 //!
+//! `client.rs` has the clients, `witness.rs` the disk that a server is killed on while it starts.
 //! `FENCEPOST_LIVES=N cargo test -p fencepost-server lives` tries N seeds instead of a few.
+
+mod client;
+mod witness;
 
 use crate::config::{Config, Durability};
 use crate::start::server::{Builder, Server};
-use bytes::{Buf, BytesMut};
-use parking_lot::Mutex;
-use protocol::{
-    Acquire, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata, Mode, Opening,
-    Reclaim, Reply, Request, RequestId, SessionKey, limits,
-};
+use client::{Client, Told};
+use protocol::{Acquire, Fence, Key, Lease, Metadata, Mode, Opening, Reclaim, Request, SessionKey};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wal::forgetful::{Dice, ForgetfulDisk, Keep};
-use wal::{Disk, DiskFile, Repair, SEGMENT_BYTES};
+use wal::{Disk, Repair, SEGMENT_BYTES};
+use witness::Witness;
 
 /// Seeds that are tried unless the environment says otherwise.
 const SEEDS: u64 = 16;
@@ -50,9 +49,6 @@ const SESSION_TTLS_MS: [u32; 2] = [800, 60_000];
 
 /// No lease and no session is longer, as far as `repair` is told.
 const LEASE_MS_MAX: u64 = 60_000;
-
-/// How long a reply may take before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn no_key_is_granted_before_its_leases_have_ended_whatever_lives_follow_one_another() {
@@ -239,7 +235,8 @@ impl Story {
         repaired.unwrap_or_else(|error| panic!("{self}\nno repair: {error}"));
     }
 
-    /// Clients come back, take, renew and release. A lock that is granted must be nobody's.
+    /// Clients come back, take, renew and release. A lock that is granted must be
+    /// promised to no other client.
     fn serve(&mut self, server: &Server, life: usize) {
         let address = server.local_addr();
         let mut clients = Vec::new();
@@ -257,7 +254,7 @@ impl Story {
             }
         }
         for ttl_ms in SESSION_TTLS_MS {
-            clients.push(Client::open(address, Opening::New, ttl_ms));
+            clients.push(Client::open(self.seed, address, Opening::New, ttl_ms));
         }
         for _ in 0..STEPS {
             let number = self.dice.below(clients.len() as u64) as usize;
@@ -270,7 +267,8 @@ impl Story {
             }
         }
         if self.dice.flip() {
-            // One more is under way when the server ends: it was never told, so it promises nothing.
+            // One more is under way when the server ends. It is never answered, so it promises
+            // nothing.
             let client = &mut clients[0];
             client.send(&acquire(KEYS[0], Lease::Ttl { ttl_ms: 400 }));
         }
@@ -278,7 +276,12 @@ impl Story {
 
     /// Resumes a session and claims what it was promised and is still its own by its own clock.
     fn come_back(&mut self, address: SocketAddr, session: SessionKey, life: usize) -> Client {
-        let mut client = Client::open(address, Opening::Resume(session), SESSION_TTLS_MS[1]);
+        let mut client = Client::open(
+            self.seed,
+            address,
+            Opening::Resume(session),
+            SESSION_TTLS_MS[1],
+        );
         if !client.is_resumed {
             // It knows that its session is over; the promises stand until their time has passed.
             return client;
@@ -399,132 +402,6 @@ impl std::fmt::Display for Story {
     }
 }
 
-/// What was answered, as far as this test asks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
-    Granted {
-        fence: u64,
-        ttl_ms: u32,
-    },
-    Renewed {
-        ttl_ms: u32,
-    },
-    KeptAlive {
-        ttl_ms: u32,
-    },
-    Released,
-    Welcome {
-        session: SessionKey,
-        is_resumed: bool,
-    },
-    Other,
-}
-
-/// A connection with a session of its own.
-struct Client {
-    stream: TcpStream,
-    unread: BytesMut,
-    next_id: u64,
-    session: SessionKey,
-    is_resumed: bool,
-    /// The session lives until then, as it was told.
-    kept_until: Instant,
-}
-
-impl Client {
-    fn open(address: SocketAddr, opening: Opening, session_ttl_ms: u32) -> Client {
-        let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let none = SessionKey {
-            session_id: protocol::SessionId::new(0),
-            secret: protocol::SessionSecret::new([0; protocol::SessionSecret::BYTES]),
-        };
-        let mut client = Client {
-            stream,
-            unread: BytesMut::new(),
-            next_id: 1,
-            session: none,
-            is_resumed: false,
-            kept_until: Instant::now(),
-        };
-        let hello = Hello {
-            opening,
-            session_ttl_ms,
-            ..Hello::new(ClientName::new("lives").expect("a name"))
-        };
-        let Told::Welcome {
-            session,
-            is_resumed,
-        } = client.ask(&Request::Hello(hello))
-        else {
-            panic!("no welcome");
-        };
-        (client.session, client.is_resumed) = (session, is_resumed);
-        client.keep_alive();
-        client
-    }
-
-    fn keep_alive(&mut self) {
-        let sent = Instant::now();
-        if let Told::KeptAlive { ttl_ms } = self.ask(&Request::KeepAlive) {
-            self.kept_until = sent + Duration::from_millis(ttl_ms.into());
-        }
-    }
-
-    fn send(&mut self, request: &Request<'_>) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        let mut out = BytesMut::new();
-        request.append(RequestId::new(id), &mut out);
-        self.stream
-            .write_all(&out)
-            .expect("the server takes requests");
-        id
-    }
-
-    fn ask(&mut self, request: &Request<'_>) -> Told {
-        let id = self.send(request);
-        loop {
-            let mut unread = &self.unread[..];
-            let frame = Frame::split(&mut unread, limits::FRAME_BYTES_MAX);
-            if let Some(frame) = frame.expect("the server's frames are frames") {
-                let is_push = frame.direction() == Direction::Push;
-                let is_it = frame.request_id.get() == id && !is_push;
-                let told = is_it.then(|| told(&Reply::decode(&frame).expect("a reply")));
-                let frame_bytes = frame.frame_bytes();
-                self.unread.advance(frame_bytes);
-                match told {
-                    Some(told) => return told,
-                    // A push, or an answer that was not waited for.
-                    None => continue,
-                }
-            }
-            let mut chunk = [0; 4096];
-            let bytes = self.stream.read(&mut chunk).expect("the server answers");
-            assert!(bytes > 0, "the server closed before it answered");
-            self.unread.extend_from_slice(&chunk[..bytes]);
-        }
-    }
-}
-
-fn told(reply: &Reply<'_>) -> Told {
-    match reply {
-        Reply::Granted { fence, ttl_ms, .. } => Told::Granted {
-            fence: fence.get(),
-            ttl_ms: *ttl_ms,
-        },
-        Reply::Renewed { ttl_ms } => Told::Renewed { ttl_ms: *ttl_ms },
-        Reply::KeptAlive { ttl_ms } => Told::KeptAlive { ttl_ms: *ttl_ms },
-        Reply::Released { .. } => Told::Released,
-        Reply::Welcome(welcome) => Told::Welcome {
-            session: welcome.session,
-            is_resumed: welcome.is_resumed,
-        },
-        _ => Told::Other,
-    }
-}
-
 fn acquire(key: &'static str, lease: Lease) -> Request<'static> {
     Request::Acquire(Acquire::exclusive(wire_key(key), lease))
 }
@@ -535,100 +412,4 @@ fn wire_key(key: &str) -> Key<'_> {
 
 fn wire_fence(fence: u64) -> Fence {
     Fence::new(fence).expect("a fence")
-}
-
-/// A disk that keeps a copy of itself as it was just before a given change.
-struct Witness {
-    disk: ForgetfulDisk,
-    change: u64,
-    left: Arc<Mutex<Option<ForgetfulDisk>>>,
-}
-
-/// A file of it.
-struct WitnessFile {
-    file: Box<dyn DiskFile>,
-    witness: Witness,
-}
-
-impl Witness {
-    fn look(&self) {
-        let mut left = self.left.lock();
-        if left.is_none() && self.disk.changes() >= self.change {
-            *left = Some(self.disk.kill());
-        }
-    }
-
-    fn file(&self, file: io::Result<Box<dyn DiskFile>>) -> io::Result<Box<dyn DiskFile>> {
-        let witness = Witness {
-            disk: self.disk.clone(),
-            change: self.change,
-            left: self.left.clone(),
-        };
-        Ok(Box::new(WitnessFile {
-            file: file?,
-            witness,
-        }))
-    }
-}
-
-impl Disk for Witness {
-    fn dir(&self) -> &Path {
-        self.disk.dir()
-    }
-
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.disk.lock()
-    }
-
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.disk.list()
-    }
-
-    fn open_read(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.file(self.disk.open_read(name))
-    }
-
-    fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.file(self.disk.open_write(name))
-    }
-
-    fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>> {
-        self.look();
-        self.file(self.disk.create(name, bytes))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.look();
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.look();
-        self.disk.remove(name)
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        self.look();
-        self.disk.sync_dir()
-    }
-}
-
-impl DiskFile for WitnessFile {
-    fn bytes(&self) -> io::Result<u64> {
-        self.file.bytes()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.witness.look();
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.witness.look();
-        self.file.sync_data()
-    }
 }
