@@ -5,61 +5,19 @@
 //! and marks its sectors; a sync copies them. Names are the same: changed at once, durable after a
 //! sync of the directory, and a power cut keeps any of the changes since.
 
+mod dice;
+mod image;
+
+pub use dice::Dice;
+pub use image::Keep;
+
 use crate::{Disk, DiskFile};
+use image::{Image, SECTOR_BYTES};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-
-/// What a disk writes as a whole or not at all.
-pub const SECTOR_BYTES: usize = 512;
-
-/// A small generator of numbers that look random, the same for the same seed.
-#[derive(Clone)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.roll() % bound
-    }
-
-    pub fn flip(&mut self) -> bool {
-        self.roll() & 1 == 1
-    }
-}
-
-/// What a power cut does to sectors that were written and not synced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
-    Nothing,
-    Everything,
-    /// Those before a random one.
-    Prefix,
-    /// Any.
-    Some,
-    /// Any; and a file that grew ends at any byte in between, with zeros in place of the last of
-    /// its new bytes or without.
-    Torn,
-}
-
-impl Keep {
-    pub const ALL: [Keep; 5] = [
-        Keep::Nothing,
-        Keep::Everything,
-        Keep::Prefix,
-        Keep::Some,
-        Keep::Torn,
-    ];
-}
 
 /// Operations that change something, and those that open or list, are counted, and one of them may
 /// go wrong.
@@ -81,16 +39,6 @@ pub enum FailKind {
     Full,
     /// A change of names takes effect, and is reported as failed all the same.
     Late,
-}
-
-#[derive(Clone, Default)]
-struct Image {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    /// Sectors that differ, or may.
-    dirty: BTreeSet<usize>,
-    /// The shortest that the file was since its last sync, if it was cut shorter.
-    shortened: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -242,78 +190,6 @@ impl ForgetfulDisk {
         state.live.remove(name);
         state.durable.remove(name);
     }
-}
-
-impl Image {
-    fn synced(bytes: Vec<u8>) -> Image {
-        Image {
-            live: bytes.clone(),
-            durable: bytes,
-            ..Image::default()
-        }
-    }
-
-    fn after_power_cut(&self, keep: Keep, dice: &mut Dice) -> Image {
-        let mut bytes = self.durable.clone();
-        if let Some(length) = self.shortened {
-            let is_kept = match keep {
-                Keep::Nothing => false,
-                Keep::Everything => true,
-                Keep::Prefix | Keep::Some | Keep::Torn => dice.flip(),
-            };
-            bytes.truncate(if is_kept { length } else { usize::MAX });
-        }
-        let synced_bytes = bytes.len();
-        let dirty: Vec<usize> = self.dirty.iter().copied().collect();
-        let prefix = dice.below(dirty.len() as u64 + 1) as usize;
-        for (index, &sector) in dirty.iter().enumerate() {
-            let is_kept = match keep {
-                Keep::Nothing => false,
-                Keep::Everything => true,
-                Keep::Prefix => index < prefix,
-                Keep::Some | Keep::Torn => dice.flip(),
-            };
-            if is_kept {
-                copy_sector(&self.live, &mut bytes, sector);
-            }
-        }
-        if keep == Keep::Torn && synced_bytes < self.live.len() {
-            self.tear_end(&mut bytes, synced_bytes, dice);
-        }
-        Image::synced(bytes)
-    }
-
-    /// Ends a file that grew at any byte behind what was synced, with zeros before its end or not.
-    fn tear_end(&self, bytes: &mut Vec<u8>, synced_bytes: usize, dice: &mut Dice) {
-        let mut between =
-            |from: usize, to: usize| from + dice.below((to - from) as u64 + 1) as usize;
-        let end = between(synced_bytes, self.live.len());
-        let zeros_from = between(synced_bytes, end);
-        bytes.truncate(synced_bytes);
-        bytes.extend_from_slice(&self.live[synced_bytes..end]);
-        if dice.flip() {
-            bytes[zeros_from..].fill(0);
-        }
-    }
-
-    /// Everything written is durable.
-    fn sync(&mut self) {
-        if let Some(length) = self.shortened.take() {
-            self.durable.truncate(length);
-        }
-        for sector in std::mem::take(&mut self.dirty) {
-            copy_sector(&self.live, &mut self.durable, sector);
-        }
-    }
-}
-
-fn copy_sector(from: &[u8], to: &mut Vec<u8>, sector: usize) {
-    let start = sector * SECTOR_BYTES;
-    let end = (start + SECTOR_BYTES).min(from.len());
-    if to.len() < end {
-        to.resize(end, 0);
-    }
-    to[start..end].copy_from_slice(&from[start..end]);
 }
 
 impl NameChange {

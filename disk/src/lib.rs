@@ -6,6 +6,7 @@
 //! |----------------|-------------------------------------------------------------------|
 //! | `lib.rs`       | the traits                                                        |
 //! | `real.rs`      | a directory of the file system                                    |
+//! | `full.rs`      | how a full file system answers                                    |
 //! | `forgetful.rs` | a disk in memory that forgets what was not synced, for tests      |
 //!
 //! Files are named, not pathed: a log lives in one flat directory. What is written is durable after
@@ -15,10 +16,12 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod forgetful;
+mod full;
 mod real;
 #[cfg(test)]
 mod tests;
 
+pub use full::{is_full, mount_point};
 pub use real::DirDisk;
 
 use std::io;

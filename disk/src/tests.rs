@@ -135,3 +135,14 @@ fn what_was_cut_off_may_come_back_until_it_is_synced() {
     file.sync_data().unwrap();
     assert_eq!(length(Keep::Nothing, dice), 100);
 }
+
+#[test]
+fn a_mount_point_is_on_the_same_file_system_and_above() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("not/there");
+    let at = mount_point(&missing);
+    assert!(directory.path().canonicalize().unwrap().starts_with(&at));
+    assert_eq!(mount_point(Path::new("/")), Path::new("/"));
+    let proc = mount_point(Path::new("/proc/self"));
+    assert_eq!(proc, Path::new("/proc"));
+}

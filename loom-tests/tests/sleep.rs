@@ -7,7 +7,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use loom_tests::{check, check_broken};
 
-/// Two threads append while the writer finds the queue empty and goes to sleep (`wal/queue.rs`).
+/// Two threads append while the writer finds the queue empty and goes to sleep (`wal/src/log/queue.rs`).
 fn append_against_sleep() {
     let flag = Arc::new(SleepFlag::new());
     let queue = Arc::new(AtomicU64::new(0));

@@ -1,9 +1,8 @@
 //! What can go wrong between us and the disk, in sentences that an operator can act on.
 
-use super::frame::{Flaw, Position};
-use super::payload::RecordError;
-use super::room;
-use super::state::BrokenRule;
+use crate::record::frame::{Flaw, Position};
+use crate::record::payload::RecordError;
+use crate::replay::state::BrokenRule;
 use disk::Disk;
 use std::fmt;
 use std::io;
@@ -30,7 +29,7 @@ impl fmt::Display for IoFailure {
         } = self;
         write!(f, "cannot {action} {}: {source}", path.display())?;
         if self.is_for_want_of_room() {
-            let mount_point = room::mount_point(path);
+            let mount_point = disk::mount_point(path);
             write!(f, "; the file system at {} is full", mount_point.display())?;
         }
         Ok(())
@@ -40,7 +39,7 @@ impl fmt::Display for IoFailure {
 impl IoFailure {
     /// Whether the file system is full, or the user's share of it.
     pub fn is_for_want_of_room(&self) -> bool {
-        room::is_full(&self.source)
+        disk::is_full(&self.source)
     }
 }
 

@@ -1,15 +1,15 @@
 //! Logs made of any bytes, for `fuzz-tests`: what must hold of them, and how bytes become files that get past the checksums.
 
-use super::error::WalError;
-use super::frame::{self, Position};
-use super::highest::Highest;
-use super::key::KEY_FILE;
-use super::log::Options;
-use super::record::{Record, Scope};
-use super::repair::{Repair, RepairError, repair_on};
-use super::replay::Tally;
-use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
-use super::{open_on, tools};
+use crate::error::WalError;
+use crate::log::Options;
+use crate::log::key::KEY_FILE;
+use crate::log::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
+use crate::record::frame::{self, Position};
+use crate::record::{Record, Scope};
+use crate::replay::Tally;
+use crate::replay::highest::Highest;
+use crate::tools::repair::{Repair, RepairError, repair_on};
+use crate::{open_on, tools};
 use disk::Disk;
 use disk::forgetful::ForgetfulDisk;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ impl Framed {
         self.segment.resize(SEGMENT_BYTES_MIN as usize, 0);
         let mut files = vec![
             (Name::Segment(1).to_string(), self.segment),
-            (KEY_FILE.to_owned(), vec![7; super::KEY_BYTES]),
+            (KEY_FILE.to_owned(), vec![7; crate::KEY_BYTES]),
         ];
         if let Some(mut snapshot) = self.snapshot {
             let Tally { records, chain } = self.tally;

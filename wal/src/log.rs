@@ -13,16 +13,24 @@
 //! ends in a clean stop. What the log says of leases does not change by that: replay keeps what it
 //! knew until the server's first horizon says that it serves.
 
-use super::error::{Blame, IoFailure, WalError};
-use super::frame::{self, END, Position};
-use super::key::SessionKey;
-use super::metrics::Metrics;
-use super::record::{Record, Scope};
-use super::recovered::Recovered;
-use super::replay::{self, Layout, Link};
-use super::segment::{Closed, Name, PAGE_BYTES, SEGMENT_BYTES, Segment, Shelf};
-use super::state::State;
-use disk::Disk;
+pub(crate) mod key;
+pub(crate) mod queue;
+pub(crate) mod room;
+pub(crate) mod segment;
+pub(crate) mod snapshot;
+pub(crate) mod writer;
+
+use crate::error::{Blame, IoFailure, WalError};
+use crate::log::key::SessionKey;
+use crate::log::segment::{Closed, Name, PAGE_BYTES, SEGMENT_BYTES, Segment, Shelf};
+use crate::metrics::Metrics;
+use crate::record::frame::{self, END, Position};
+use crate::record::{Record, Scope};
+use crate::replay::recovered::Recovered;
+use crate::replay::state::State;
+use crate::replay::{self, Layout, Link};
+use disk::{DirDisk, Disk};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -250,6 +258,16 @@ impl Log {
         // The one that is being written counts.
         self.metrics.segments_in_use(self.shelf.closed_count() + 1);
     }
+}
+
+/// The directory at `dir`, which must exist.
+pub(crate) fn open_dir(dir: &Path) -> Result<DirDisk, WalError> {
+    let disk = DirDisk::open(dir).map_err(|error| IoFailure {
+        action: "open",
+        path: dir.to_owned(),
+        source: Arc::new(error),
+    });
+    Ok(disk?)
 }
 
 /// Takes the directory.

@@ -1,8 +1,8 @@
 //! What the log counts: written by the writer and by snapshots, read by whoever shows the numbers. All orderings are
 //! relaxed: a number publishes nothing but itself.
 
-use super::recovered::Recovered;
-use super::replay::Layout;
+use crate::replay::Layout;
+use crate::replay::recovered::Recovered;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 

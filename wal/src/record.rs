@@ -5,7 +5,10 @@
 //! second meaning and payloads never grow: what is new gets a new kind, and a server that meets a kind it does not know
 //! refuses to start, since a newer one wrote it.
 
-use super::frame::{self, RECORD_BYTES_MAX};
+pub(crate) mod frame;
+pub(crate) mod payload;
+
+use frame::RECORD_BYTES_MAX;
 use std::fmt;
 use types::{Fence, Mode};
 
@@ -30,14 +33,14 @@ pub enum Scope {
 }
 
 impl Scope {
-    pub(super) fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Scope::Fences => 1,
             Scope::Leases => 2,
         }
     }
 
-    pub(super) fn from_code(code: u8) -> Option<Scope> {
+    pub(crate) fn from_code(code: u8) -> Option<Scope> {
         match code {
             1 => Some(Scope::Fences),
             2 => Some(Scope::Leases),
@@ -79,9 +82,9 @@ pub struct Lease<'a> {
 }
 
 /// Bytes of a granted lease before its key.
-pub(super) const LEASE_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 1 + 2;
-pub(super) const SHARED: u8 = 1 << 0;
-pub(super) const SESSION_BOUND: u8 = 1 << 1;
+pub(crate) const LEASE_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 1 + 2;
+pub(crate) const SHARED: u8 = 1 << 0;
+pub(crate) const SESSION_BOUND: u8 = 1 << 1;
 
 /// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,29 +209,29 @@ pub enum Record<'a> {
 }
 
 /// The bytes that stand for the kinds.
-pub(super) mod kind {
-    pub(in super::super) const STARTED: u8 = 0x01;
-    pub(in super::super) const CLEAN_STOP: u8 = 0x02;
-    pub(in super::super) const CEILING: u8 = 0x03;
-    pub(in super::super) const HORIZON: u8 = 0x04;
-    pub(in super::super) const CLOCK: u8 = 0x05;
+pub(crate) mod kind {
+    pub(crate) const STARTED: u8 = 0x01;
+    pub(crate) const CLEAN_STOP: u8 = 0x02;
+    pub(crate) const CEILING: u8 = 0x03;
+    pub(crate) const HORIZON: u8 = 0x04;
+    pub(crate) const CLOCK: u8 = 0x05;
     // 0x06 to 0x08 are left to the cluster.
-    pub(in super::super) const CLOCK_PAIR: u8 = 0x09;
-    pub(in super::super) const HORIZON_BOUNDED: u8 = 0x0a;
-    pub(in super::super) const SESSION_OPENED: u8 = 0x10;
-    pub(in super::super) const SESSION_KEPT: u8 = 0x11;
-    pub(in super::super) const SESSION_ENDED: u8 = 0x12;
-    pub(in super::super) const GRANTED: u8 = 0x20;
-    pub(in super::super) const RENEWED: u8 = 0x21;
-    pub(in super::super) const RELEASED: u8 = 0x22;
-    pub(in super::super) const DOWNGRADED: u8 = 0x23;
+    pub(crate) const CLOCK_PAIR: u8 = 0x09;
+    pub(crate) const HORIZON_BOUNDED: u8 = 0x0a;
+    pub(crate) const SESSION_OPENED: u8 = 0x10;
+    pub(crate) const SESSION_KEPT: u8 = 0x11;
+    pub(crate) const SESSION_ENDED: u8 = 0x12;
+    pub(crate) const GRANTED: u8 = 0x20;
+    pub(crate) const RENEWED: u8 = 0x21;
+    pub(crate) const RELEASED: u8 = 0x22;
+    pub(crate) const DOWNGRADED: u8 = 0x23;
     // 0x24 is left to the cluster.
-    pub(in super::super) const GRANTED_LONG: u8 = 0x25;
-    pub(in super::super) const SNAPSHOT_BEGIN: u8 = 0x30;
-    pub(in super::super) const SNAPSHOT_END: u8 = 0x31;
-    pub(in super::super) const SNAPSHOT_SHOWS: u8 = 0x32;
-    pub(in super::super) const CONTINUED: u8 = 0x40;
-    pub(in super::super) const SYNCED: u8 = 0x41;
+    pub(crate) const GRANTED_LONG: u8 = 0x25;
+    pub(crate) const SNAPSHOT_BEGIN: u8 = 0x30;
+    pub(crate) const SNAPSHOT_END: u8 = 0x31;
+    pub(crate) const SNAPSHOT_SHOWS: u8 = 0x32;
+    pub(crate) const CONTINUED: u8 = 0x40;
+    pub(crate) const SYNCED: u8 = 0x41;
 }
 
 /// Bytes of the record that ends a snapshot.

@@ -3,7 +3,7 @@
 //!
 //! # Order
 //!
-//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/leases.rs` has the
+//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/src/replay/leases.rs` has the
 //! list of those that may be reordered. The others are kept in order thus:
 //!
 //! - An owner that was answered before it asked for the next change: the answer waited for the disk.

@@ -34,7 +34,7 @@
 //!   the end: a ceiling and a horizon on the disk cover it, so it holds whatever the disk does
 //!   next. Looking for an error before each such reply would cost every request and close only part
 //!   of that moment. Room for a spare segment or a snapshot is the one thing that may be refused:
-//!   see `wal/room.rs`.
+//!   see `wal/src/log/room.rs`.
 
 mod alarm;
 mod grace;

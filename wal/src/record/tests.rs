@@ -1,8 +1,8 @@
 //! Every kind of record, pinned to its bytes and round.
 
-use super::super::frame;
-use super::super::payload::RecordError;
 use super::*;
+use crate::record::frame;
+use crate::record::payload::RecordError;
 use proptest::prelude::*;
 
 fn payload(record: &Record<'_>) -> Vec<u8> {

@@ -1,13 +1,14 @@
 //! Damage: every byte flipped, every cut, every file gone. Whatever is found is what was synced, or there is an error.
 
-use super::super::error::WalError;
-use super::super::log::Log;
-use super::super::record::Scope;
-use super::super::recovered::Recovered;
-use super::super::snapshot::SnapshotFile;
-use super::super::tests::life::{Life, Trail, live, options};
-use super::super::tests::model::View;
 use super::*;
+use crate::error::WalError;
+use crate::log::Log;
+use crate::log::key::KEY_FILE;
+use crate::log::snapshot::SnapshotFile;
+use crate::record::Scope;
+use crate::replay::recovered::Recovered;
+use crate::tests::life::{Life, Trail, live, options};
+use crate::tests::model::View;
 use disk::forgetful::{Dice, ForgetfulDisk};
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn sound_log(seed: u64, is_marked: bool) -> (ForgetfulDisk, Trail) {
 }
 
 fn chain_length(disk: &ForgetfulDisk) -> usize {
-    survey(disk).unwrap().chain.len()
+    survey::survey(disk).unwrap().chain.len()
 }
 
 fn open(disk: &ForgetfulDisk) -> Result<Recovered, ReplayError> {
@@ -44,7 +45,7 @@ fn open(disk: &ForgetfulDisk) -> Result<Recovered, ReplayError> {
 }
 
 fn segments(disk: &ForgetfulDisk) -> Vec<String> {
-    let layout = survey(disk).unwrap();
+    let layout = survey::survey(disk).unwrap();
     let sequences = layout.chain.iter().map(|link| link.sequence);
     sequences
         .map(|sequence| Name::Segment(sequence).to_string())
@@ -52,7 +53,7 @@ fn segments(disk: &ForgetfulDisk) -> Vec<String> {
 }
 
 fn snapshot(disk: &ForgetfulDisk) -> String {
-    survey(disk).unwrap().snapshot.unwrap().to_string()
+    survey::survey(disk).unwrap().snapshot.unwrap().to_string()
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_wrong_length_names_the_offset_where_it_begins() {
 fn what_a_newer_server_wrote_is_left_to_it() {
     let (disk, _) = sound_log(7, true);
     let name = segments(&disk).pop().unwrap();
-    let layout = survey(&disk).unwrap();
+    let layout = survey::survey(&disk).unwrap();
     let begin = layout.chain.last().unwrap().begin;
     let mut record = Vec::new();
     frame::append(&mut record, 0x7e, |out| out.push(1));
@@ -308,7 +309,8 @@ fn a_write_whose_beginning_was_lost_is_torn_and_not_damaged() {
     drop(life);
     let name = segments(&disk).pop().unwrap();
     let mut bytes = disk.read(&name);
-    let offset = (PAGE_BYTES + before.since(survey(&disk).unwrap().chain[0].begin)) as usize;
+    let offset =
+        (PAGE_BYTES + before.since(survey::survey(&disk).unwrap().chain[0].begin)) as usize;
     bytes[offset..offset + 100].fill(0xee);
     disk.tamper(&name, bytes);
     let recovered = open(&disk).unwrap();
@@ -359,7 +361,7 @@ fn stale_records_are_not_replayed_even_where_the_next_record_would_be() {
     }
     commit(&mut log, 2001);
     let end = log.end();
-    let link = survey(&disk).unwrap().chain.pop().unwrap();
+    let link = survey::survey(&disk).unwrap().chain.pop().unwrap();
     drop(log);
     // A crash in the middle of the next write may leave anything behind the last record, so also what stood there before.
     let name = Name::Segment(link.sequence).to_string();

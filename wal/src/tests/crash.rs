@@ -1,13 +1,13 @@
 //! Stopping at every operation in turn, forgetting what was not synced, and starting again.
 
-use super::super::error::WalError;
-use super::super::frame;
-use super::super::log::{Found, Log, Options};
-use super::super::record::{Record, Scope};
-use super::super::recovered::Recovered;
-use super::super::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
 use super::life::{Life, Trail, live, options};
 use super::model::View;
+use crate::error::WalError;
+use crate::log::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
+use crate::log::{Found, Log, Options};
+use crate::record::frame;
+use crate::record::{Record, Scope};
+use crate::replay::recovered::Recovered;
 use disk::Disk;
 use disk::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use std::sync::Arc;

@@ -1,11 +1,10 @@
 //! `docs/wal.md` says the same as the code.
 
-use super::super::record::Record;
-use super::super::repair::FENCES_MARGIN;
-use super::super::segment::{PAGE_BYTES, SEGMENT_BYTES, VERSION};
-use super::super::{
-    Lease, QUEUE_BYTES_MAX, RECORD_BYTES_MAX, SNAPSHOT_LOG_BYTES, SPARES_MAX, Scope, frame,
-};
+use crate::log::segment::{PAGE_BYTES, SEGMENT_BYTES, VERSION};
+use crate::record::Record;
+use crate::record::frame;
+use crate::tools::repair::FENCES_MARGIN;
+use crate::{Lease, QUEUE_BYTES_MAX, RECORD_BYTES_MAX, SNAPSHOT_LOG_BYTES, SPARES_MAX, Scope};
 
 const DOCUMENT: &str = include_str!("../../../docs/wal.md");
 

@@ -2,9 +2,9 @@
 //! writes, syncs of files and of the directory, renames, unlinks. From then on nothing is acknowledged, and everything that
 //! was is found by the next server.
 
-use super::super::record::{Lease, Record, Scope};
-use super::super::segment::SEGMENT_BYTES_MIN;
-use super::super::{Batch, Options, Wal, WalError, open_on};
+use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::record::{Lease, Record, Scope};
+use crate::{Batch, Options, Wal, WalError, open_on};
 use disk::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};
 use std::collections::BTreeSet;
 use std::sync::Arc;

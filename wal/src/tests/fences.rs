@@ -1,9 +1,9 @@
 //! A server that writes down fences only: stopped at every operation in turn, those of its clean stop included; and a real
 //! directory, cut at every byte.
 
-use super::super::record::{Lease, Record, Scope};
-use super::super::segment::SEGMENT_BYTES_MIN;
-use super::super::{Options, Recovered, WalError, open, open_on};
+use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::record::{Lease, Record, Scope};
+use crate::{Options, Recovered, WalError, open, open_on};
 use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 use std::fs;
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! One server after the other on the same log, step by step and without threads: the miniature server happens, the log
 //! writes it down, and at every point it is known what must be found again.
 
-use super::super::error::WalError;
-use super::super::frame::Position;
-use super::super::log::{Log, Options};
-use super::super::record::{Record, Scope};
-use super::super::recovered::Recovered;
-use super::super::segment::SEGMENT_BYTES_MIN;
-use super::super::snapshot::{self, SnapshotFile};
 use super::model::{View, World};
+use crate::error::WalError;
+use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::log::snapshot::{self, SnapshotFile};
+use crate::log::{Log, Options};
+use crate::record::frame::Position;
+use crate::record::{Record, Scope};
+use crate::replay::recovered::Recovered;
 use disk::forgetful::{Dice, ForgetfulDisk};
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! A lock server in miniature: plain maps, one thread. It makes up histories that could have happened, and says at every
 //! point what is true. Replay is checked against it.
 
-use super::super::record::{Lease, Record};
-use super::super::recovered::Recovered;
+use crate::record::{Lease, Record};
+use crate::replay::recovered::Recovered;
 use disk::forgetful::Dice;
 use std::collections::BTreeMap;
 use types::Mode;

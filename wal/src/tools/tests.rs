@@ -1,8 +1,8 @@
 //! What operators see.
 
-use super::super::tests::life::{Trail, live};
-use super::super::{Lease, Options, Scope, open as open_log};
 use super::*;
+use crate::tests::life::{Trail, live};
+use crate::{Lease, Options, Scope, open as open_log};
 use disk::forgetful::{Dice, ForgetfulDisk};
 
 /// Everything that a dump shows, as people see it.
@@ -75,7 +75,7 @@ fn a_dump_has_a_line_for_every_record() {
     }
     wal.close(1_700_000_060_000).unwrap();
 
-    let (out, damage) = text_of(&open(temp.path()).unwrap());
+    let (out, damage) = text_of(&log::open_dir(temp.path()).unwrap());
     assert!(damage.is_none());
     let lines: Vec<&str> = out
         .lines()

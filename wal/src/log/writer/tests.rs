@@ -1,9 +1,9 @@
 //! The log with its thread: tickets, failures, and several threads that append.
 
-use super::super::record::{Lease, Record, Scope};
-use super::super::segment::SEGMENT_BYTES_MIN;
-use super::super::{Batch, Opened, Options, Recovered, Ticket, Wal, WalError, open_on};
 use super::Listener;
+use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::record::{Lease, Record, Scope};
+use crate::{Batch, Opened, Options, Recovered, Ticket, Wal, WalError, open_on};
 use disk::forgetful::{FailKind, ForgetfulDisk};
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! From records to the bytes of their payloads and back. The two directions stand one above the other, field by field.
 
-use super::record::{
+use crate::record::{
     FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, SESSION_BOUND, SHARED,
     Scope, kind,
 };
@@ -43,7 +43,7 @@ impl std::error::Error for RecordError {}
 
 impl<'a> Record<'a> {
     /// Appends the payload.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Record::Started { unix_ms, scope } | Record::SnapshotBegin { unix_ms, scope } => {
                 out.extend_from_slice(&unix_ms.to_le_bytes());

@@ -1,12 +1,12 @@
 //! What a server finds when it opens its log.
 
-use super::error::ReplayError;
-use super::frame::Position;
-use super::key::{KEY_BYTES, SessionKey};
-use super::leases::Leases;
-use super::record::Scope;
-use super::replay::{Layout, Torn};
-use super::state::{RecoveredSession, State};
+use crate::error::ReplayError;
+use crate::log::key::{KEY_BYTES, SessionKey};
+use crate::record::Scope;
+use crate::record::frame::Position;
+use crate::replay::leases::Leases;
+use crate::replay::state::{RecoveredSession, State};
+use crate::replay::{Layout, Torn};
 use disk::Disk;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

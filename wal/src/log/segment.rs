@@ -17,9 +17,9 @@
 //! snapshot has made unnecessary becomes a **spare**: renamed, and used again as it is. A segment gets its name only
 //! when its first page is synced, and a new one is begun only when everything in the one before is.
 
-use super::error::{Blame, IoFailure, ReplayError};
-use super::frame::{END, Position, RECORD_BYTES_MAX};
-use super::record::CONTINUED_BYTES;
+use crate::error::{Blame, IoFailure, ReplayError};
+use crate::record::CONTINUED_BYTES;
+use crate::record::frame::{END, Position, RECORD_BYTES_MAX};
 use disk::{Disk, DiskFile};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

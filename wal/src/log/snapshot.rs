@@ -22,11 +22,11 @@
 //! ends before that has lost something. An effect whose record was not even appended may show too. Nobody had been told of
 //! it, so it may as well have happened as not.
 
-use super::error::{Blame, IoFailure};
-use super::frame::{self, Position};
-use super::record::{Record, Scope};
-use super::replay::Tally;
-use super::segment::{Header, Name, Sort, UNFINISHED};
+use crate::error::{Blame, IoFailure};
+use crate::log::segment::{Header, Name, Sort, UNFINISHED};
+use crate::record::frame::{self, Position};
+use crate::record::{Record, Scope};
+use crate::replay::Tally;
 use disk::{Disk, DiskFile};
 use std::sync::Arc;
 

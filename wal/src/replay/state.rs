@@ -5,9 +5,9 @@
 //! "the current one". What the log says of leases before the position that the snapshot names is not applied again, except for
 //! ends: `snapshot.rs` says why.
 
-use super::frame::Position;
-use super::leases::{Leases, LiveOwner, Owner};
-use super::record::{Record, Scope};
+use crate::record::frame::Position;
+use crate::record::{Record, Scope};
+use crate::replay::leases::{Leases, LiveOwner, Owner};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -35,30 +35,16 @@
 //! All of this is about one life of a server. The next one may put a lock back that a holder
 //! claims, under its old fence, so that ends of an earlier life say nothing any more.
 
-use super::record::Lease;
+mod holder;
+
+use crate::record::Lease;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable, hash_map};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use types::Mode;
 
-/// The number of a session in the order in which they were first mentioned.
-pub(crate) type Owner = u32;
-
-/// One holder, without the key. Packed, so that an entry has room for its floor.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, packed(4))]
-struct Holder {
-    fence: u64,
-    until_unix_ms: u64,
-    granted_unix_ms: u64,
-    owner: Owner,
-    count: u32,
-    mode: Mode,
-    is_session_bound: bool,
-    /// Written down one by one, also by a server that writes down fences only.
-    is_long: bool,
-    has_note: bool,
-}
+pub(crate) use holder::Owner;
+use holder::{Ahead, Beside, Holder, beside, merged};
 
 /// What an entry says of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,15 +64,6 @@ struct Entry {
     floor: u64,
     key_bytes: u16,
     held: Held,
-}
-
-/// What was said of a grant that is not among the holders.
-#[derive(Clone, Copy, Default, Debug)]
-struct Ahead {
-    is_over: bool,
-    mode: Mode,
-    until_unix_ms: Option<u64>,
-    count: Option<u32>,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 56);
@@ -161,7 +138,7 @@ impl Leases {
 
     /// The same, each with whether it is a long one: see [`Record::GrantedLong`].
     ///
-    /// [`Record::GrantedLong`]: super::Record::GrantedLong
+    /// [`Record::GrantedLong`]: crate::Record::GrantedLong
     pub fn holds(&self) -> impl Iterator<Item = (Lease<'_>, bool)> {
         let entries = self.entries.iter().enumerate();
         entries.flat_map(move |(number, entry)| {
@@ -517,86 +494,9 @@ impl Leases {
     }
 }
 
-impl Ahead {
-    /// What a hold says of itself that was counted once more before its grant was heard of.
-    fn of(holder: &Holder) -> Ahead {
-        Ahead {
-            is_over: false,
-            mode: holder.mode,
-            until_unix_ms: Some(holder.until_unix_ms),
-            count: Some(holder.count),
-        }
-    }
-}
-
-impl Holder {
-    /// What stands in an entry of a key that nobody holds.
-    const NOBODY: Holder = Holder {
-        fence: 0,
-        until_unix_ms: 0,
-        granted_unix_ms: 0,
-        owner: 0,
-        count: 0,
-        // Says nothing of lower fences.
-        mode: Mode::Shared,
-        is_session_bound: false,
-        is_long: false,
-        has_note: false,
-    };
-
-    /// Every grant of the key up to this fence was over when this one was made.
-    fn floor(&self) -> u64 {
-        match self.mode {
-            Mode::Shared => 0,
-            Mode::Exclusive => self.fence.saturating_sub(1),
-        }
-    }
-
-    fn hear(&mut self, said: &Ahead) {
-        self.mode = self.mode.weaker(said.mode);
-        self.until_unix_ms = said.until_unix_ms.unwrap_or(self.until_unix_ms);
-        self.count = said.count.unwrap_or(self.count);
-    }
-}
-
 fn key_of<'a>(entries: &[Entry], keys: &'a [u8], number: u32) -> &'a [u8] {
     let entry = &entries[number as usize];
     &keys[entry.key_at as usize..][..usize::from(entry.key_bytes)]
-}
-
-/// Two records that say that one grant was made. A lock never becomes exclusive again, so if either
-/// says shared, it is. Being granted once more raises the count and never shortens the lease;
-/// releases and renewals say otherwise. Of a session that has ended, and whose successor claims the
-/// lock, nothing is left.
-fn merged(before: &Holder, now: Holder) -> Holder {
-    if before.owner != now.owner {
-        return now;
-    }
-    let (until_before, until_now) = (before.until_unix_ms, now.until_unix_ms);
-    Holder {
-        mode: before.mode.weaker(now.mode),
-        count: before.count.max(now.count),
-        is_long: before.is_long || now.is_long,
-        until_unix_ms: until_before.max(until_now),
-        ..now
-    }
-}
-
-/// Which of two holders of one key remain. The same for both orders of asking.
-enum Beside {
-    Former,
-    Latter,
-    BothShared,
-}
-
-fn beside(former: &Holder, latter: &Holder) -> Beside {
-    let former_is_lower = former.fence < latter.fence;
-    let higher = if former_is_lower { latter } else { former };
-    match (higher.mode, former_is_lower) {
-        (Mode::Shared, _) => Beside::BothShared,
-        (Mode::Exclusive, true) => Beside::Latter,
-        (Mode::Exclusive, false) => Beside::Former,
-    }
 }
 
 #[cfg(test)]

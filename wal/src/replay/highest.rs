@@ -4,10 +4,10 @@
 //! resources. Its fences must not fall below those. So it reads the log, and leaves the directory exactly as it is: it
 //! does not lock it, since a server that needs the directory must not find it in use, and it writes nothing.
 
-use super::error::{Blame, IoFailure, WalError};
-use super::record::Record;
-use super::replay::{self, Place, Visitor};
-use super::state::BrokenRule;
+use crate::error::{Blame, IoFailure, WalError};
+use crate::record::Record;
+use crate::replay::state::BrokenRule;
+use crate::replay::{self, Place, Visitor};
 use disk::{DirDisk, Disk};
 use std::io;
 use std::path::Path;

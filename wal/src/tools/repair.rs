@@ -22,18 +22,19 @@
 //! and repair can be run again. Then the old files are renamed, not removed. The key comes last: a crash before leaves a sound
 //! log without its key, and repair can be run again.
 
-use super::error::{Blame, IoFailure, ReplayError, WalError};
-use super::frame::{self, Frame, Position};
-use super::key::{KEY_FILE, SessionKey};
-use super::log;
-use super::payload::RecordError;
-use super::record::{FENCE_MAX, Record, Scope};
-use super::recovered::Recovered;
-use super::replay::{self, Place};
-use super::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES, Shelf, Sort};
-use super::snapshot::SnapshotFile;
-use super::state::State;
-use super::tools;
+use crate::error::{Blame, IoFailure, ReplayError, WalError};
+use crate::log;
+use crate::log::key::{KEY_FILE, SessionKey};
+use crate::log::segment::{Name, SEGMENT_BYTES, Shelf};
+use crate::log::snapshot::SnapshotFile;
+use crate::record::frame::Position;
+use crate::record::payload::RecordError;
+use crate::record::{FENCE_MAX, Record, Scope};
+use crate::replay;
+use crate::replay::recovered::Recovered;
+use crate::replay::state::State;
+use crate::tools::scan::scan;
+use crate::tools::show;
 use disk::Disk;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -90,7 +91,7 @@ impl fmt::Display for Repaired {
                  lost; none that was granted ends after {}.",
                 log.fence_found,
                 log.ceiling,
-                tools::Utc(log.horizon_unix_ms)
+                show::Utc(log.horizon_unix_ms)
             )?,
             None => write!(f, "The log is sound and stays as it is.")?,
         }
@@ -158,7 +159,7 @@ impl From<IoFailure> for RepairError {
 
 /// Puts a new log in the place of the damaged one in `dir`.
 pub fn repair(dir: &Path, wish: &Repair) -> Result<Repaired, RepairError> {
-    let disk = tools::open(dir).map_err(RepairError::Wal)?;
+    let disk = log::open_dir(dir).map_err(RepairError::Wal)?;
     repair_on(Arc::new(disk), SEGMENT_BYTES, wish)
 }
 
@@ -357,54 +358,6 @@ impl Found {
         })?;
         Ok(found)
     }
-}
-
-/// Shows every whole record in every file, damaged or not, spares included: the ceilings that a lost snapshot had may stand
-/// in what it replaced. Reads a file at a time.
-pub(crate) fn scan(
-    disk: &dyn Disk,
-    visit: &mut dyn FnMut(Place, &Frame<'_>, &Record<'_>),
-) -> Result<(), IoFailure> {
-    let names = disk.list().blame("list", disk, "")?;
-    let mut names: Vec<Name> = names.iter().filter_map(|name| Name::parse(name)).collect();
-    names.sort();
-    for file in names {
-        let name = file.to_string();
-        let handle = disk.open_read(&name).blame("open", disk, &name)?;
-        let length = handle.bytes().blame("read", disk, &name)?;
-        let mut bytes = vec![0; length as usize];
-        handle.read_at(&mut bytes, 0).blame("read", disk, &name)?;
-        let header = Header::read(disk, &name, &*handle, Sort::Segment);
-        let base = match (file, header) {
-            // In a snapshot a record's position is its place in the file.
-            (Name::Snapshot(_) | Name::Unfinished, _) => 0,
-            (_, Ok(header)) => header.begin.get().wrapping_sub(PAGE_BYTES),
-            (_, Err(_)) => match base_by_records(&bytes) {
-                Some(base) => base,
-                None => continue,
-            },
-        };
-        let mut from = (PAGE_BYTES as usize).min(bytes.len());
-        while let Some((offset, frame)) = frame::find(&bytes, from, base) {
-            if let Ok(record) = Record::decode(frame.kind, frame.payload) {
-                let place = Place {
-                    file,
-                    offset: offset as u64,
-                };
-                visit(place, &frame, &record);
-            }
-            from = offset + frame.bytes;
-        }
-    }
-    Ok(())
-}
-
-/// The position of offset 0, by the first whole record there is: for a segment whose first page is damaged.
-fn base_by_records(bytes: &[u8]) -> Option<u64> {
-    (PAGE_BYTES as usize..bytes.len()).find_map(|offset| {
-        let frame = frame::read_anywhere(&bytes[offset..]).ok()?;
-        Some(frame.position.get().wrapping_sub(offset as u64))
-    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Repair: only when it is needed and wanted, always above every fence, and whole at every moment.
 
-use super::super::log::Log;
-use super::super::recovered::Recovered;
-use super::super::tests::life::{Trail, live, options};
 use super::*;
+use crate::log::Log;
+use crate::replay::recovered::Recovered;
+use crate::tests::life::{Trail, live, options};
 use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 
 const WISH: Repair = Repair {

@@ -1,9 +1,9 @@
 //! Snapshots of a running log: when they are wanted, what they make room of, and that half of one is none.
 
-use super::super::record::{Lease, Record, Scope};
-use super::super::segment::SEGMENT_BYTES_MIN;
-use super::super::{Options, Wal, WalError, open_on};
 use super::*;
+use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::record::{Lease, Record, Scope};
+use crate::{Options, Wal, WalError, open_on};
 use disk::forgetful::{FailKind, ForgetfulDisk};
 
 fn options() -> Options {
@@ -158,8 +158,7 @@ fn a_snapshot_that_fails_fails_the_log() {
         let disk = ForgetfulDisk::new();
         let wal = start(&disk);
         work(&wal, 1);
-        wal.wait(wal.append_batch(super::super::Batch::new()))
-            .unwrap();
+        wal.wait(wal.append_batch(crate::Batch::new())).unwrap();
         disk.fail_at(disk.operations() + later, FailKind::Broken);
         // The mark that the log writes when it has nothing to do may be what fails.
         let error = loop {

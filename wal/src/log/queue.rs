@@ -4,9 +4,9 @@
 //! A ticket is drawn before its records are pushed, so two threads may push in the other order than they drew. The writer
 //! takes what it finds, and `Progress` works out up to which ticket *all* have been written.
 
-use super::error::WalError;
-use super::frame::Position;
-use super::record::Record;
+use crate::error::WalError;
+use crate::record::Record;
+use crate::record::frame::Position;
 use crossbeam_queue::SegQueue;
 use engine::SleepFlag;
 use parking_lot::{Condvar, Mutex};
@@ -63,7 +63,7 @@ impl Batch {
     }
 }
 
-/// Says when something that was appended is on the disk: as soon as [`super::Wal::synced`] is not below it.
+/// Says when something that was appended is on the disk: as soon as [`crate::Wal::synced`] is not below it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ticket(u64);
 

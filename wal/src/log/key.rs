@@ -13,7 +13,7 @@
 //!
 //! Earlier servers wrote the 32 bytes alone. Such a key is believed once, and written again with its checksum.
 
-use super::error::{Blame, IoFailure, ReplayError};
+use crate::error::{Blame, IoFailure, ReplayError};
 use disk::Disk;
 use std::io;
 

@@ -1,8 +1,8 @@
 //! What is found is what a server would find, and nothing is touched.
 
-use super::super::log::Log;
-use super::super::tests::life::{Trail, live, options};
 use super::*;
+use crate::log::Log;
+use crate::tests::life::{Trail, live, options};
 use disk::forgetful::{Dice, ForgetfulDisk};
 
 #[test]

@@ -1,10 +1,10 @@
 //! The key is made once, outlasts every crash of the first start, and its loss is noticed.
 
-use super::super::error::WalError;
-use super::super::log::Log;
-use super::super::record::Record;
-use super::super::recovered::Recovered;
-use super::super::tests::life::options;
+use crate::error::WalError;
+use crate::log::Log;
+use crate::record::Record;
+use crate::replay::recovered::Recovered;
+use crate::tests::life::options;
 use disk::forgetful::{Dice, ForgetfulDisk, Keep};
 
 use super::*;

@@ -1,12 +1,12 @@
 //! The rules of replay, against the miniature server: in order, with snapshots taken at no moment in particular, and with
 //! the records of several threads in another order than what happened.
 
-use super::super::key::SessionKey;
-use super::super::record::Lease;
-use super::super::recovered::Recovered;
-use super::super::replay::Layout;
-use super::super::tests::model::{View, World};
 use super::*;
+use crate::log::key::SessionKey;
+use crate::record::Lease;
+use crate::replay::Layout;
+use crate::replay::recovered::Recovered;
+use crate::tests::model::{View, World};
 use disk::forgetful::{Dice, ForgetfulDisk};
 use proptest::prelude::*;
 use std::time::Instant;

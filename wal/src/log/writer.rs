@@ -1,9 +1,9 @@
 //! The thread that writes. It takes whatever has arrived while the last sync ran, writes it with one write, syncs once, and
 //! says so. Under load batches grow by themselves; alone, a record waits for nothing but its own sync.
 
-use super::error::WalError;
-use super::log::Log;
-use super::queue::{Batch, Progress, Queue, Ticket};
+use crate::error::WalError;
+use crate::log::Log;
+use crate::log::queue::{Batch, Progress, Queue, Ticket};
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;

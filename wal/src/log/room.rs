@@ -7,15 +7,13 @@
 //! Later it goes on for as long as the segment in use has room, whatever else cannot be made; `Wal`
 //! counts that and says so.
 
-use super::error::{Blame, IoFailure, WalError};
-use super::log::Options;
-use super::replay::Layout;
-use super::segment::SEGMENT_BYTES;
+use crate::error::{Blame, IoFailure, WalError};
+use crate::log::segment::SEGMENT_BYTES;
+use crate::log::{self, Options};
+use crate::replay::Layout;
 use disk::Disk;
 use parking_lot::Mutex;
-use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a server that found no room waits before it tries again to make the same thing.
@@ -26,28 +24,6 @@ const TELL: Duration = Duration::from_secs(60);
 
 /// Room for a snapshot of which nothing is known yet, and on top of the last one.
 const SNAPSHOT_ROOM_BYTES: u64 = 1 << 20;
-
-/// Whether this is what a file system without room says, or one on which the user has none left.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
-}
-
-/// Where the file system of this path is mounted, as far as that can be seen.
-pub(crate) fn mount_point(path: &Path) -> PathBuf {
-    let existing = path.ancestors().find_map(|above| above.canonicalize().ok());
-    let mut at = existing.unwrap_or_else(|| PathBuf::from("/"));
-    let device = |path: &Path| path.metadata().map(|file| file.dev()).ok();
-    let own = device(&at);
-    while let Some(above) = at.parent()
-        && device(above) == own
-    {
-        at = above.to_owned();
-    }
-    at
-}
 
 /// Something that could not be made for want of room. The log goes on without it for as long as it
 /// can.
@@ -108,7 +84,7 @@ pub(crate) fn check(disk: &dyn Disk, layout: &Layout, options: &Options) -> Resu
 
 /// The same for a log in a directory that is to be made below one that is there.
 pub fn check_room_for_new(dir: &Path, above: &Path) -> Result<(), WalError> {
-    let disk = super::tools::open(above)?;
+    let disk = log::open_dir(above)?;
     let room = disk.room().blame("look at", &disk, "")?;
     require(dir, room, 2 * SEGMENT_BYTES + SNAPSHOT_ROOM_BYTES)
 }
@@ -117,7 +93,7 @@ fn require(dir: &Path, room: Option<u64>, needed_bytes: u64) -> Result<(), WalEr
     match room {
         Some(free_bytes) if free_bytes < needed_bytes => Err(WalError::NoRoom {
             dir: dir.to_owned(),
-            mount_point: mount_point(dir),
+            mount_point: disk::mount_point(dir),
             free_bytes,
             needed_bytes,
         }),
