@@ -4,7 +4,7 @@
 //! bytes; and optional fields, a `u8` tag and then a byte string.
 
 use crate::error::DecodeError;
-use crate::field::{Fence, Key, Lease};
+use crate::field::{Fence, Key, Lease, Mode};
 use crate::limits;
 use bytes::{BufMut, BytesMut};
 
@@ -17,6 +17,20 @@ pub(crate) mod tag {
     pub(crate) const HOLD_COUNT: u8 = 5;
     pub(crate) const GRACE_MS: u8 = 6;
     pub(crate) const RECOVERING_MS: u8 = 11;
+}
+
+/// The flag of requests and holders that says how a lock is held.
+pub(crate) const FLAG_SHARED: u8 = 0x01;
+
+pub(crate) const fn mode_of(flags: u8) -> Mode {
+    Mode::from_is_shared(flags & FLAG_SHARED != 0)
+}
+
+pub(crate) const fn mode_flags(mode: Mode) -> u8 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => FLAG_SHARED,
+    }
 }
 
 /// What an optional field costs beside its value: the tag and the length.

@@ -3,13 +3,12 @@
 //! A record is a `u16` length and then, like a message, its fixed fields and its optional ones: a reader that knows
 //! less skips the rest. A list is a `u16` count and its records.
 
-use crate::codec::{Reader, Writer, read_recovering, write_recovering};
+use crate::codec::{Reader, Writer, mode_flags, mode_of, read_recovering, write_recovering};
 use crate::error::{DecodeError, LimitError};
 use crate::field::{Address, ClientName, Fence, Key, Metadata, Mode, SessionId, StatName};
 use crate::limits;
 use std::fmt;
 
-const FLAG_SHARED: u8 = 0x01;
 const FLAG_SESSION_BOUND: u8 = 0x02;
 const FLAG_YOU: u8 = 0x04;
 const FLAG_ENDS_WITH_SESSION: u8 = 0x10;
@@ -83,11 +82,7 @@ impl<'a> Fields<'a> for Holder<'a> {
             held_ms,
             remaining_ms,
             ends_with_session: flags & FLAG_ENDS_WITH_SESSION != 0,
-            mode: if flags & FLAG_SHARED != 0 {
-                Mode::Shared
-            } else {
-                Mode::Exclusive
-            },
+            mode: mode_of(flags),
             is_session_bound: flags & FLAG_SESSION_BOUND != 0,
             is_you: flags & FLAG_YOU != 0,
             client_name: ClientName::read(reader)?,
@@ -96,10 +91,7 @@ impl<'a> Fields<'a> for Holder<'a> {
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
-        let mut flags = 0;
-        if self.mode == Mode::Shared {
-            flags |= FLAG_SHARED;
-        }
+        let mut flags = mode_flags(self.mode);
         if self.is_session_bound {
             flags |= FLAG_SESSION_BOUND;
         }

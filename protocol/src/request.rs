@@ -3,7 +3,8 @@
 //! In every body the numbers come first, then the byte strings, then the optional fields.
 
 use crate::codec::{
-    OPTION_HEADER_BYTES, Reader, Writer, at_most, read_hold_count, tag, write_hold_count,
+    FLAG_SHARED, OPTION_HEADER_BYTES, Reader, Writer, at_most, mode_flags, mode_of,
+    read_hold_count, tag, write_hold_count,
 };
 use crate::error::DecodeError;
 use crate::field::{Cursor, Fence, Key, Lease, Metadata, Mode, Prefix, RequestId, TraceId};
@@ -40,7 +41,6 @@ pub mod op {
 }
 
 /// On `Acquire` and `Reclaim`.
-const FLAG_SHARED: u8 = 0x01;
 /// On `Acquire`, `Renew` and `Reclaim`: the lease lives by the session.
 const FLAG_SESSION_BOUND: u8 = 0x02;
 /// On `Acquire`.
@@ -377,7 +377,7 @@ impl<'a> Acquire<'a> {
             lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
             wait_ms: reader.u32_at_most("wait_ms", limits::WAIT_MS_MAX)?,
             key: reader.key()?,
-            mode: read_mode(flags),
+            mode: mode_of(flags),
             is_reentrant: flags & FLAG_REENTRANT != 0,
             is_detached,
             metadata: Metadata::default(),
@@ -416,7 +416,7 @@ impl<'a> Reclaim<'a> {
             fence: reader.fence()?,
             lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
             key: reader.key()?,
-            mode: read_mode(flags),
+            mode: mode_of(flags),
             hold_count: 1,
             metadata: Metadata::default(),
         };
@@ -441,21 +441,6 @@ impl<'a> Reclaim<'a> {
 
     const fn flags(&self) -> u8 {
         mode_flags(self.mode) | lease_flags(self.lease)
-    }
-}
-
-const fn read_mode(flags: u8) -> Mode {
-    if flags & FLAG_SHARED != 0 {
-        Mode::Shared
-    } else {
-        Mode::Exclusive
-    }
-}
-
-const fn mode_flags(mode: Mode) -> u8 {
-    match mode {
-        Mode::Exclusive => 0,
-        Mode::Shared => FLAG_SHARED,
     }
 }
 

@@ -38,6 +38,25 @@ impl Mode {
         }
     }
 
+    /// Whether one holder has the lock for itself. More than one need a list of holders.
+    #[inline]
+    pub const fn has_one_holder(self) -> bool {
+        match self {
+            Self::Exclusive => true,
+            Self::Shared => false,
+        }
+    }
+
+    /// Whether a holder in this mode that asks for `wanted` asks for more than it has. Two holders
+    /// that both wait for that would wait for ever.
+    #[inline]
+    pub const fn is_upgrade(self, wanted: Mode) -> bool {
+        match (self, wanted) {
+            (Self::Shared, Self::Exclusive) => true,
+            (Self::Exclusive, _) | (Self::Shared, Self::Shared) => false,
+        }
+    }
+
     /// What holds after something was said of a lock twice. A downgrade is final, so a lock that was
     /// shared once stays so.
     #[inline]

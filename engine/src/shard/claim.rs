@@ -73,7 +73,7 @@ impl OldHold<'_> {
 
     /// Whether it fits into the words of a cell.
     fn is_plain(&self) -> bool {
-        self.mode == Mode::Exclusive
+        self.mode.has_one_holder()
             && self.count == 1
             && self.note.len() <= SHORT_NOTE_BYTES_MAX
             && self.span != Span::Forever

@@ -17,7 +17,7 @@ use crate::fence::Fence;
 use crate::key::Key;
 use crate::note::Note;
 use crate::request::{
-    Acquire, Downgrade, GaveUp, Host, Limit, Mode, NotHeld, Outcome, Release, Renewal, Ticket,
+    Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal, Ticket,
 };
 use crate::seat::CellRef;
 use crate::session::SessionId;
@@ -230,9 +230,9 @@ impl<H: Host> Contended<'_, H> {
         wait: Option<Wait<'_, H::Waiter>>,
     ) -> Outcome {
         // A session that wants another shared lock beside its own just gets one.
-        let may_clash = request.reentrant || request.mode == Mode::Exclusive;
+        let may_clash = request.reentrant || !request.mode.admits(request.mode);
         if may_clash && let Some(hold) = self.hold_of(terms.owner) {
-            let is_upgrade = hold.mode == Mode::Shared && request.mode == Mode::Exclusive;
+            let is_upgrade = hold.mode.is_upgrade(request.mode);
             if request.reentrant && !is_upgrade {
                 if self.move_to_record() {
                     return self.reenter(hold.fence, terms);

@@ -41,7 +41,7 @@ impl<H: Host> Contended<'_, H> {
             let (owner, mode) = (want.owner, want.mode);
             // No waiter fits in beside an exclusive holder. One that has given up meanwhile is left
             // to the wheel, which takes them a few at a time.
-            if !self.admits(Mode::Shared) {
+            if !self.admits_any() {
                 break;
             }
             if let Some(why) = self.why_gone(owner, deadline) {
@@ -113,7 +113,7 @@ impl<H: Host> Contended<'_, H> {
         );
         shard.mind_ceiling(fence);
         let is_endless = terms.deadline == Tick::NEVER;
-        let until = if mode == Mode::Exclusive && note.bytes().is_empty() && !is_endless {
+        let until = if mode.has_one_holder() && note.bytes().is_empty() && !is_endless {
             self.cell.set_word(Word::held(fence).with_queued());
             self.cell.publish(fence, terms);
             shard.watch(self.cell, self.slot, terms)
@@ -159,10 +159,18 @@ impl<H: Host> Contended<'_, H> {
         self.room.queue_length(self.slot)
     }
 
+    /// Whether there is a mode in which one more holder fits in beside the present ones.
+    fn admits_any(&self) -> bool {
+        match self.room.record(self.slot) {
+            Some(record) => !record.mode.has_one_holder(),
+            None => !self.cell.word().is_held(),
+        }
+    }
+
     /// Whether one more holder in this mode fits in beside the present ones.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         match self.room.record(self.slot) {
-            Some(record) => record.mode == Mode::Shared && mode == Mode::Shared,
+            Some(record) => record.mode.admits(mode),
             None => !self.cell.word().is_held(),
         }
     }
@@ -173,7 +181,7 @@ impl<H: Host> Contended<'_, H> {
         let holders_max = self.shard.common.limits.shared_holders_max as usize;
         let record = self.room.record(self.slot);
         let holder_count = record.map_or(0, |record| record.holders.len());
-        mode == Mode::Shared && holder_count >= holders_max
+        !mode.has_one_holder() && holder_count >= holders_max
     }
 }
 

@@ -11,7 +11,7 @@ use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::cell::{self, Cell, Seen, Terms};
 use crate::fault::{self, Fault};
 use crate::fence::Fence;
-use crate::request::{Acquire, Grant, Host, Mode, NotHeld, Outcome, Release, Renewal, Span};
+use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
 use crate::session::SessionId;
 use crate::slab::NONE;
 use crate::table::epoch::{self, Guard};
@@ -33,7 +33,7 @@ impl Acquire<'_> {
     /// that a key is free, and need not wait for the end of its lease.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.mode == Mode::Exclusive
+        self.mode.has_one_holder()
             && self.note.len() <= SHORT_NOTE_BYTES_MAX
             && self.span != Span::Forever
     }

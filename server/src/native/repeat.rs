@@ -5,7 +5,7 @@ use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::registry::{Recollection, Remembered, Session};
 use engine::{Grant, Holder, Tick};
-use protocol::{Acquire, ErrorCode, Mode, Reply, Request, RequestId};
+use protocol::{Acquire, ErrorCode, Reply, Request, RequestId};
 
 impl Batch {
     /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
@@ -35,11 +35,11 @@ impl Batch {
                     remaining_count: count,
                 })
             }
-            // Others than exclusive ones would be counted twice; and an exclusive one would wait for itself. Without a wait it
-            // is refused, and nothing happens.
+            // A lock that admits its own holder once more would be counted twice, and an exclusive one
+            // would wait for itself. Without a wait it is refused, and nothing happens.
             (Recollection::Forgotten, Request::Acquire(acquire))
                 if acquire.is_reentrant
-                    || acquire.mode == Mode::Shared
+                    || acquire.mode.admits(acquire.mode)
                     || acquire.wait_ms > 0
                         && self.is_held_by(self.owner(acquire).id, acquire.key, now) =>
             {
