@@ -105,6 +105,12 @@ impl Core {
         true
     }
 
+    pub(crate) fn pause_before_append(&self) {
+        if self.shared.on_pause.is_some() && self.has_recorded() {
+            self.pause(Pause::BeforeAppend);
+        }
+    }
+
     /// Whether this turn's replies wait for something.
     fn has_recorded(&self) -> bool {
         let unsynced = self.unsynced.borrow();
@@ -136,9 +142,7 @@ impl Core {
         let Some(storage) = &self.shared.storage else {
             return;
         };
-        if self.has_recorded() {
-            self.pause(Pause::BeforeAppend);
-        }
+        self.pause_before_append();
         self.append_now();
         let mut unsynced = self.unsynced.borrow_mut();
         let Some(ticket) = unsynced.appended.take() else {

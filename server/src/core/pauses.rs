@@ -13,7 +13,7 @@ pub enum Pause {
     BeforeCount,
     /// A lock was taken away; nothing is written down of it yet.
     BeforeTakenAway,
-    /// A turn with something to write down is over; what it has collected is not appended yet.
+    /// All requests that were read are decided; what they have to write down is not appended yet.
     BeforeAppend,
 }
 

@@ -116,6 +116,7 @@ impl Batch {
         let metrics = self.core.metrics();
         metrics.batches.bump();
         metrics.requests.add(requests);
+        self.core.pause_before_append();
         self.core.append_now();
         memory.extend(self.outcomes.drain(..));
         self.core.hold_back(&connection, out, start);

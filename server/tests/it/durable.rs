@@ -52,7 +52,7 @@ pub(crate) fn wreck(directory: &Path) -> TempDir {
 /// How often a copy is tried.
 const WRECKS_MAX: usize = 1_000;
 
-fn claim(key: &str, fence: u64, ttl_ms: u32) -> Reclaim<'_> {
+pub(crate) fn claim(key: &str, fence: u64, ttl_ms: u32) -> Reclaim<'_> {
     Reclaim {
         key: wire_key(key),
         fence: wire_fence(fence),

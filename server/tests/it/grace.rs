@@ -2,11 +2,11 @@
 //! `grace_max`, and whatever happens in between.
 
 use crate::common::{
-    Peer, acquire, force_release, granted, hello_for, reentrant, renew, session_bound, start_with,
-    until,
+    Peer, acquire, force_release, granted, hello_for, not_held, reentrant, renew, session_bound,
+    start_with, until,
 };
-use crate::durable::{on, recovering_ms, wreck};
-use protocol::{Reply, Request};
+use crate::durable::{claim, on, recovering_ms, wreck};
+use protocol::{NotHeldReason, Reply, Request};
 use server::Server;
 use server::config::Durability;
 use std::path::Path;
@@ -257,4 +257,36 @@ fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
     assert!(grace_ms(&server).is_some_and(|left_ms| left_ms > 10_000));
     let mut other = Peer::connect(server.local_addr(), "other");
     assert!(other.is_held_under("long", long));
+}
+
+/// An operator takes a lock away that was claimed, or known from the log, before the grace period is over. Its end is final,
+/// so a holder that claims it once more hears of it.
+#[test]
+fn what_is_taken_away_in_the_grace_period_cannot_be_claimed_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), FENCE);
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+    let locks = [("claimed", 20_000), ("known", HOUR_MS)];
+    let fences = locks.map(|(key, ttl_ms)| holder.acquire(key, ttl_ms));
+    let session = holder.session.unwrap();
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = on(left.path(), FENCE);
+    let mut holder = Peer::resume(server.local_addr(), "holder", session, 1_000);
+    let mut operator = Peer::connect(server.local_addr(), "operator");
+    for ((key, ttl_ms), fence) in locks.into_iter().zip(fences) {
+        let claim = Request::Reclaim(claim(key, fence, ttl_ms));
+        assert_eq!(holder.ask(&claim, granted), fence);
+        operator.ask(&force_release(key, fence), |reply| {
+            assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
+        });
+        let why = holder.ask(&claim, not_held);
+        assert_eq!(why, NotHeldReason::FORCED, "{key}");
+    }
+    let left = wreck(left.path());
+    drop(server);
+    let server = on(left.path(), FENCE);
+    let mut other = Peer::connect(server.local_addr(), "other");
+    assert!(other.query("known").0.is_empty());
 }
