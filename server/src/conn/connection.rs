@@ -10,9 +10,10 @@ use crate::conn::places::InLine;
 use crate::conn::stopping;
 use crate::core::Core;
 use crate::core::durable_replies::Held;
-use crate::core::mail::Waiter;
+use crate::core::waiter::Waiter;
 use crate::native::dispatch::{Batch, Decided};
 use crate::native::{opening, reply};
+use crate::observe::metrics::CoreMetrics;
 use crate::observe::notices::Notice;
 use crate::session::registry::{Outcomes, Remembered, Session};
 use bytes::{Buf, BytesMut};
@@ -170,14 +171,14 @@ impl Connection {
 
     /// As `send`, but writes at once and leaves to the connection's task only what the socket does not take: somebody is
     /// handed a lock, and every microsecond until they know is one in which nobody has it.
-    pub(crate) fn send_now(&self, core: &Core, write: impl FnOnce(&mut BytesMut)) {
+    pub(crate) fn send_now(&self, metrics: &CoreMetrics, write: impl FnOnce(&mut BytesMut)) {
         let writer = self.writer.borrow();
         let Some(writer) = writer.as_ref().filter(|_| !self.is_held_back()) else {
             return self.send(write);
         };
         write(&mut self.out.borrow_mut());
         // An error comes again when the task writes, and it is the task that deals with it.
-        let _ = write_some(core, self, &**writer);
+        let _ = write_some(metrics, self, &**writer);
         if !self.out.borrow().is_empty() {
             self.bell.notify_one();
         }
@@ -292,7 +293,7 @@ async fn converse(
         if !connection.closing.get() {
             let room = out_high.saturating_sub(connection.held_bytes());
             let result = batch.decide(unread, &mut connection.out.borrow_mut(), room);
-            core.end_turn();
+            core.replies.end_turn();
             // A lock that was handed on here is on its way before its last holder hears that it is rid of it.
             core.hand_over();
             match result {
@@ -316,7 +317,7 @@ async fn converse(
             Some(due) if decided.bytes == 0 => Some(due),
             _ => Some(Instant::now() + config.frame_timeout),
         };
-        let progress = write_some(core, connection, writer)?;
+        let progress = write_some(core.metrics(), connection, writer)?;
         let out_bytes = connection.out.borrow().len();
         let waiting_bytes = out_bytes + connection.held_bytes();
         if waiting_bytes > out_max {
@@ -342,7 +343,7 @@ async fn converse(
             .into_iter()
             .flatten()
             .min();
-        let must_wait = connection.held_bytes() > 0 && core.is_congested();
+        let must_wait = connection.held_bytes() > 0 && core.replies.is_congested();
         let may_read = waiting_bytes < out_high && !connection.closing.get() && !must_wait;
         if may_read && unread.capacity() - unread.len() < READ_BYTES / 4 {
             unread.reserve(READ_BYTES);
@@ -410,7 +411,7 @@ impl WriteHalf for unix::WriteHalf<'_> {
 
 /// Writes as much as the socket takes. `true`: it took something.
 pub(crate) fn write_some(
-    core: &Core,
+    metrics: &CoreMetrics,
     connection: &Connection,
     writer: &impl WriteHalf,
 ) -> Result<bool, End> {
@@ -421,7 +422,7 @@ pub(crate) fn write_some(
             Ok(0) => return Err(End::Closed),
             Ok(written) => {
                 out.advance(written);
-                core.metrics().bytes_out.add(written as u64);
+                metrics.bytes_out.add(written as u64);
                 progress = true;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -8,18 +8,26 @@
 //! Without a log, and for nearly all turns with `durability = fence`, there are no records and nothing is held back.
 
 use crate::conn::connection::Connection;
-use crate::core::Core;
 use crate::core::pauses::Pause;
+use crate::core::shared::Shared;
 use crate::storage::Storage;
 use bytes::BytesMut;
 use engine::Tick;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 use wal::{Batch, Record, Ticket};
 
-/// What a core has written down and what waits for it.
+/// What one core has written down, and the replies that wait for it.
+pub(crate) struct DurableReplies {
+    core: usize,
+    shared: Arc<Shared>,
+    unsynced: RefCell<Unsynced>,
+}
+
 #[derive(Default)]
-pub(crate) struct Unsynced {
+struct Unsynced {
     /// The records of this turn.
     records: Batch,
     /// What this turn's replies wait for besides them: records of this turn that were appended
@@ -46,7 +54,15 @@ pub(crate) struct Held {
     bytes: BytesMut,
 }
 
-impl Core {
+impl DurableReplies {
+    pub(crate) fn new(core: usize, shared: Arc<Shared>) -> Rc<Self> {
+        Rc::new(DurableReplies {
+            core,
+            shared,
+            unsynced: RefCell::default(),
+        })
+    }
+
     /// Adds a record to this turn's.
     pub(crate) fn push_record(&self, record: &Record<'_>) {
         self.unsynced.borrow_mut().records.push(record);
@@ -73,7 +89,7 @@ impl Core {
     /// Tells a connection something that follows from what was decided in this turn.
     pub(crate) fn answer(&self, connection: &Rc<Connection>, write: impl FnOnce(&mut BytesMut)) {
         if !self.must_hold(connection) {
-            return connection.send_now(self, write);
+            return connection.send_now(self.shared.metrics.core(self.core), write);
         }
         let mut bytes = BytesMut::new();
         write(&mut bytes);
@@ -107,7 +123,7 @@ impl Core {
 
     pub(crate) fn pause_before_append(&self) {
         if self.shared.on_pause.is_some() && self.has_recorded() {
-            self.pause(Pause::BeforeAppend);
+            self.shared.pause(Pause::BeforeAppend);
         }
     }
 
@@ -162,7 +178,7 @@ impl Core {
 
     /// Has the writer ring when something is synced; looks whether something is already.
     fn await_sync(&self, storage: &Storage) {
-        let post = &self.shared.engine.host().posts[self.id];
+        let post = &self.shared.engine.host().posts[self.core];
         // Either the writer sees that we wait, in `Wakeup::synced`, or we see what is synced.
         post.awaits_sync.raise();
         self.let_go(storage);

@@ -3,14 +3,13 @@
 //! The engine calls these with a shard's mutex held, so they only look things up and post.
 
 use crate::conn::id::ConnectionId;
-use crate::observe::audit::Audit;
-use crate::observe::metrics::Durations;
+use crate::core::books::Losses;
+use crate::core::waiter::Waiter;
 use crate::redis::Message;
 use crate::session::registry::Registry;
-use crate::storage::{Alarm, LongLeases};
-use crossbeam_utils::CachePadded;
-use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Mode, Posted, SessionId, SleepFlag, Tick};
-use protocol::{Lease, LostReason};
+use crate::storage::Alarm;
+use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Posted, SessionId, SleepFlag};
+use protocol::LostReason;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::{Notify, mpsc};
@@ -18,23 +17,6 @@ use tokio::sync::{Notify, mpsc};
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out by itself: its lease
 /// has a deadline, and its next renewal is refused.
 const MAIL_MAX: u32 = 100_000;
-
-/// A waiting acquire: whom to tell, and what for.
-#[derive(Clone, Debug)]
-pub(crate) struct Waiter {
-    pub(crate) connection: ConnectionId,
-    pub(crate) session: SessionId,
-    pub(crate) request_id: u64,
-    /// It came again, after its connection broke.
-    pub(crate) is_repeat: bool,
-    pub(crate) key: Arc<[u8]>,
-    pub(crate) mode: Mode,
-    pub(crate) lease: Lease,
-    /// As it was given with the request; empty unless it is to be written down.
-    pub(crate) note: Box<[u8]>,
-    pub(crate) trace_id: Option<Arc<str>>,
-    pub(crate) asked: Tick,
-}
 
 /// What lies in a core's mailbox.
 pub(crate) enum Mail {
@@ -125,41 +107,18 @@ impl Post {
 pub(crate) struct Switchboard {
     pub(crate) posts: Arc<[Post]>,
     pub(crate) registry: Registry,
-    /// On lines of its own: the rest here is read by every request and hardly ever written.
-    pub(crate) losses: CachePadded<Losses>,
-    /// `None`, unless the settings ask for an audit log.
-    pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) losses: Losses,
     /// `None` without a log: then fences never run low.
     alarm: Option<Arc<Alarm>>,
-    /// Leases that are written down one by one. `None` without a log.
-    long: Option<Arc<LongLeases>>,
-}
-
-/// Locks lost, by reason. Counted here because no core asked for them.
-#[derive(Default)]
-pub(crate) struct Losses {
-    pub(crate) expired: AtomicU64,
-    pub(crate) session_ended: AtomicU64,
-    pub(crate) forced: AtomicU64,
-    pub(crate) superseded: AtomicU64,
-    /// How long they had been held.
-    pub(crate) held: Durations,
 }
 
 impl Switchboard {
-    pub(crate) fn new(
-        posts: Arc<[Post]>,
-        audit: Option<Arc<Audit>>,
-        alarm: Option<Arc<Alarm>>,
-        long: Option<Arc<LongLeases>>,
-    ) -> Self {
+    pub(crate) fn new(posts: Arc<[Post]>, losses: Losses, alarm: Option<Arc<Alarm>>) -> Self {
         Switchboard {
             posts,
             registry: Registry::new(),
-            losses: CachePadded::default(),
-            audit,
+            losses,
             alarm,
-            long,
         }
     }
 
@@ -197,40 +156,21 @@ impl Host for Switchboard {
     }
 
     fn lost(&self, loss: &Loss<'_>) {
-        let (counter, reason) = match loss.why {
-            Lost::Expired => (&self.losses.expired, LostReason::EXPIRED),
-            Lost::SessionEnded => (&self.losses.session_ended, LostReason::SESSION_ENDED),
-            Lost::Forced => (&self.losses.forced, LostReason::FORCED),
-            Lost::Superseded => (&self.losses.superseded, LostReason::SUPERSEDED),
-        };
-        // The ends of leases and sessions are in the log already. A core that takes a lock away
-        // writes that down when the engine is done.
-        if let Some(long) = &self.long {
-            let (key, fence) = (loss.key.bytes(), loss.fence.get());
-            match loss.why {
-                Lost::Expired | Lost::SessionEnded => {
-                    long.remove(key, fence);
-                }
-                Lost::Superseded | Lost::Forced => long.take_away(key, fence),
-            }
-        }
-        counter.fetch_add(1, Ordering::Relaxed);
-        self.losses.held.record_shared(loss.held_ms);
         let session = self.registry.find(loss.owner);
-        if let Some(audit) = &self.audit {
-            audit.lost(session.clone(), loss);
-        }
-        if let Some(session) = session {
-            session.lost.fetch_add(1, Ordering::Relaxed);
-            if let Some(connection) = session.latest_connection() {
-                let mail = Mail::Lost {
-                    connection,
-                    key: loss.key.bytes().into(),
-                    fence: loss.fence,
-                    reason,
-                };
-                self.post(connection).send_droppable(mail);
-            }
+        self.losses.book(session.as_ref(), loss);
+        if let Some(connection) = session.and_then(|session| session.latest_connection()) {
+            let mail = Mail::Lost {
+                connection,
+                key: loss.key.bytes().into(),
+                fence: loss.fence,
+                reason: match loss.why {
+                    Lost::Expired => LostReason::EXPIRED,
+                    Lost::SessionEnded => LostReason::SESSION_ENDED,
+                    Lost::Forced => LostReason::FORCED,
+                    Lost::Superseded => LostReason::SUPERSEDED,
+                },
+            };
+            self.post(connection).send_droppable(mail);
         }
     }
 
@@ -264,7 +204,7 @@ mod tests {
     #[test]
     fn the_core_that_a_shard_lives_on_is_woken_and_no_other() {
         let posts: Arc<[Post]> = (0..3).map(|_| Post::new()).collect();
-        let switchboard = Switchboard::new(posts, None, None, None);
+        let switchboard = Switchboard::new(posts, Losses::default(), None);
         for shard in 0..8 {
             switchboard.wake(shard);
             let rung: Vec<bool> = switchboard.posts.iter().map(is_rung).collect();

@@ -1,27 +1,28 @@
 //! One core: its connections, its seats, its mail and its share of the wheels. Everything here belongs to one thread.
 
+pub(crate) mod books;
 pub(crate) mod durable_replies;
 pub(crate) mod mail;
 pub(crate) mod pauses;
-pub(crate) mod record;
 pub(crate) mod shared;
+pub(crate) mod waiter;
 pub(crate) mod wakeup;
 
 use crate::conn::connection::{Connection, STIRRING_MAX, Speech};
 use crate::conn::id::ConnectionId;
 use crate::conn::places::{Line, strangers_max};
-use crate::core::durable_replies::Unsynced;
-use crate::core::mail::{Mail, Waiter};
-use crate::core::record::GrantTerms;
+use crate::core::books::Books;
+use crate::core::durable_replies::DurableReplies;
+use crate::core::mail::Mail;
 use crate::core::shared::Shared;
+use crate::core::waiter::Waiter;
 use crate::native::reply;
 use crate::observe::metrics::CoreMetrics;
 use crate::redis;
-use crate::session::registry::Session;
 use engine::{GaveUp, Grant, Key, Progress, Release, Seat, SessionId, Tick};
 use hashbrown::HashMap;
 use protocol::resp::Writer;
-use protocol::{ErrorCode, Lease, Push, Reply, RequestId, UnavailableReason};
+use protocol::{ErrorCode, Push, Reply, RequestId, UnavailableReason};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,8 +56,10 @@ pub(crate) struct Core {
     pub(crate) is_stopping: Cell<bool>,
     /// Peers that have not introduced themselves.
     pub(crate) strangers: Arc<Line>,
-    /// What is written down and not on the disk yet: see `core/durable_replies.rs`.
-    pub(crate) unsynced: RefCell<Unsynced>,
+    /// What is counted, audited and written down.
+    pub(crate) books: Books,
+    /// What is written down and not on the disk yet, and the replies that wait for it.
+    pub(crate) replies: Rc<DurableReplies>,
     /// Something happened: stay awake for a while.
     stir: Notify,
     stirred: Cell<bool>,
@@ -78,14 +81,16 @@ impl Core {
     pub(crate) fn new(id: usize, shared: Arc<Shared>, seats: HashMap<SessionId, Seat>) -> Rc<Self> {
         let seats = seats.into_iter();
         let seats = seats.map(|(session, seat)| (session, Rc::new(RefCell::new(seat))));
+        let replies = DurableReplies::new(id, shared.clone());
         Rc::new(Core {
             id,
+            books: Books::new(id, shared.clone(), replies.clone()),
+            replies,
             strangers: Line::new(strangers_max(&shared.config)),
             shared,
             connections: RefCell::default(),
             seats: RefCell::new(seats.collect()),
             sockets: Cell::new(0),
-            unsynced: RefCell::default(),
             stir: Notify::new(),
             stirred: Cell::new(false),
             has_served: Cell::new(false),
@@ -159,7 +164,7 @@ impl Core {
         let post = &self.shared.engine.host().posts[self.id];
         loop {
             post.bell.notified().await;
-            self.hear_of_sync();
+            self.replies.hear_of_sync();
             post.mailbox.begin();
             while self.open_some() == MAIL_BATCH {
                 tokio::task::yield_now().await;
@@ -180,7 +185,7 @@ impl Core {
         if taken > 0 {
             self.stir();
         }
-        self.end_turn();
+        self.replies.end_turn();
         taken
     }
 
@@ -242,7 +247,7 @@ impl Core {
                 drop(done);
             }
             Mail::AppendNow { done } => {
-                self.append_now();
+                self.replies.append_now();
                 drop(done);
             }
             Mail::ListReady { connection } => {
@@ -265,18 +270,6 @@ impl Core {
         }
     }
 
-    /// Counts a grant that somebody is about to be told, and that was waited for so long.
-    #[inline]
-    pub(crate) fn count_grant(&self, session: &Session, grant: &Grant, waited_ms: u64) {
-        let metrics = self.metrics();
-        metrics.acquire_grants.bump();
-        metrics.acquire_wait.record(waited_ms);
-        if grant.count == 1 {
-            metrics.holds_begun.bump();
-            session.count_held(self.id, 1);
-        }
-    }
-
     fn deliver_grant(&self, waiter: Waiter, grant: Grant) {
         let now = self.shared.clock.now();
         let connection = self
@@ -290,20 +283,11 @@ impl Core {
                     Some(detached) if detached.id == waiter.session => detached,
                     _ => &connection.session,
                 };
-                self.count_grant(owner, &grant, waiter.asked.ms_until(now));
-                if let Some(audit) = self.shared.audit() {
-                    let session = Some(connection.session.clone());
-                    audit.granted_to_waiter(session, &waiter, &grant, now);
-                }
-                let terms = GrantTerms {
-                    key: &waiter.key,
-                    mode: waiter.mode,
-                    is_session_bound: waiter.lease == Lease::Session,
-                    note: &waiter.note,
-                };
-                self.record_grant(owner, &grant, &terms, now);
+                let waited_ms = waiter.asked.ms_until(now);
+                let (asker, terms) = (&connection.session, waiter.terms());
+                (self.books).granted(owner, asker, &terms, &grant, waited_ms, now);
                 let speech = connection.speech();
-                self.answer(&connection, |out| match speech {
+                self.replies.answer(&connection, |out| match speech {
                     Speech::Native => {
                         reply::granted(&grant, now).append(RequestId::new(waiter.request_id), out)
                     }
@@ -323,19 +307,8 @@ impl Core {
                         .engine
                         .release_timed(&mut seat.borrow_mut(), key, grant.fence, now);
                 let session = self.shared.registry().find(waiter.session);
-                let metrics = self.metrics();
-                metrics.holds_begun.bump();
-                if let Some(audit) = self.shared.audit() {
-                    audit.granted_to_waiter(session.clone(), &waiter, &grant, now);
-                }
-                if let Release::Released { .. } = outcome {
-                    metrics.holds_ended.bump();
-                    metrics.grants_returned.bump();
-                    metrics.held.record(held_ms);
-                    if let Some(audit) = self.shared.audit() {
-                        audit.returned(session, &waiter, grant.fence.get(), held_ms);
-                    }
-                }
+                let held_ms = matches!(outcome, Release::Released { .. }).then_some(held_ms);
+                (self.books).returned(session, &waiter, &grant, held_ms, now);
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Where a test may hold a core up, so that what another core does falls between two of its steps.
 
-use crate::core::Core;
 use std::sync::Arc;
 
 /// Between which steps a core is.
@@ -19,12 +18,3 @@ pub enum Pause {
 
 /// Called by a core's thread at each of these moments.
 pub(crate) type PauseHook = Arc<dyn Fn(Pause) + Send + Sync>;
-
-impl Core {
-    #[inline]
-    pub(crate) fn pause(&self, at: Pause) {
-        if let Some(hook) = &self.shared.on_pause {
-            hook(at);
-        }
-    }
-}

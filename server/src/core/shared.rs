@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::conn::auth::Tokens;
 use crate::conn::places::Places;
 use crate::core::mail::Switchboard;
-use crate::core::pauses::PauseHook;
+use crate::core::pauses::{Pause, PauseHook};
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
@@ -63,10 +63,18 @@ impl Shared {
         &self.engine.host().registry
     }
 
+    /// Lets a test hold this core up.
+    #[inline]
+    pub(crate) fn pause(&self, at: Pause) {
+        if let Some(hook) = &self.on_pause {
+            hook(at);
+        }
+    }
+
     /// Where to leave audit events, if anybody wants them.
     #[inline]
     pub(crate) fn audit(&self) -> Option<&Audit> {
-        self.engine.host().audit.as_deref()
+        self.engine.host().losses.audit()
     }
 
     /// Has memory fetched if there is little left, without waiting for it.

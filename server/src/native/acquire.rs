@@ -1,13 +1,12 @@
 //! An acquire: granted, put in line or refused, and what is counted and written down of it.
 
 use super::dispatch::{Batch, session_ended};
-use crate::core::mail::Waiter;
-use crate::core::record::GrantTerms;
+use crate::core::waiter::{Terms, Waiter};
 use crate::native::reply;
 use crate::session::registry::{Remembered, Session};
 use bytes::BytesMut;
 use engine::{Outcome, Seat, Tick};
-use protocol::{Acquire, BusyBound, ErrorCode, Lease, Reply, RequestId, UnavailableReason};
+use protocol::{Acquire, BusyBound, ErrorCode, Reply, RequestId, UnavailableReason};
 use std::sync::Arc;
 
 impl Batch {
@@ -102,7 +101,7 @@ impl Batch {
                 is_repeat,
                 key: acquire.key.as_bytes().into(),
                 mode: request.mode,
-                lease: acquire.lease,
+                span: request.span,
                 note: match shared.storage {
                     Some(_) => request.note.into(),
                     None => Box::default(),
@@ -124,17 +123,15 @@ impl Batch {
         }
         match outcome {
             Outcome::Granted(grant) => {
-                self.core.count_grant(owner, &grant, 0);
-                if let Some(audit) = shared.audit() {
-                    audit.granted(&self.connection.session, acquire, &grant);
-                }
-                let terms = GrantTerms {
+                let terms = Terms {
                     key: acquire.key.as_bytes(),
                     mode: request.mode,
-                    is_session_bound: acquire.lease == Lease::Session,
+                    span: request.span,
                     note: request.note,
+                    trace_id: acquire.trace_id.as_str(),
                 };
-                self.core.record_grant(owner, &grant, &terms, now);
+                let asker = &self.connection.session;
+                (self.core.books).granted(owner, asker, &terms, &grant, 0, now);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }

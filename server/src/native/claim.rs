@@ -1,12 +1,12 @@
 //! Claims: after a stop without notice, holders say what they held, and the server believes them for a while.
 
-use crate::core::record::GrantTerms;
+use crate::core::waiter::Terms;
 use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::registry::Remembered;
 use bytes::BytesMut;
 use engine::{OldHold, Reclaimed, Seat, Span, Tick};
-use protocol::{ErrorCode, Lease, NotHeldReason, Reclaim, Reply, RequestId};
+use protocol::{ErrorCode, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
     /// Puts a lock back for who says that it held it, unless somebody claimed it under a higher fence.
@@ -42,22 +42,14 @@ impl Batch {
         };
         match shared.engine.reclaim(seat, &old, now) {
             Reclaimed::Granted(grant) => {
-                if !was_held {
-                    self.core.metrics().holds_begun.bump();
-                    session.count_held(self.core.id, 1);
-                    shared.recovery.count_claim();
-                }
-                let terms = GrantTerms {
+                let terms = Terms {
                     key: key.as_bytes(),
-                    mode: claim.mode,
-                    is_session_bound: claim.lease == Lease::Session,
+                    mode: old.mode,
+                    span: claim.lease.into(),
                     note: old.note,
+                    trace_id: "",
                 };
-                self.core.record_grant(session, &grant, &terms, now);
-                self.core.record_superseded(key.as_bytes());
-                if let Some(audit) = shared.audit() {
-                    audit.claimed(session, claim, &grant);
-                }
+                (self.core.books).claimed(session, &terms, &grant, !was_held, now);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }

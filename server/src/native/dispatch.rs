@@ -2,6 +2,7 @@
 
 use crate::conn::connection::Connection;
 use crate::core::Core;
+use crate::core::books::GivenBack;
 use crate::core::mail::Switchboard;
 use crate::native::{inspect, reply};
 use crate::session::registry::Remembered;
@@ -71,7 +72,7 @@ impl Batch {
             let session = &self.connection.session;
             let ttl_ms = u64::from(session.ttl_ms);
             if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
-                self.core.record_session_kept(session, until);
+                self.core.books.session_kept(session, until);
             }
         }
         let mut more = false;
@@ -97,7 +98,7 @@ impl Batch {
                     requests += 1;
                     // Looks into the memory of all connections of the session, this one's among them.
                     // Whoever finds an outcome may rely on its record being in the log.
-                    self.core.append_now();
+                    self.core.replies.append_now();
                     memory.extend(self.outcomes.drain(..));
                     MutexGuard::unlocked(&mut memory, || {
                         self.decide_one(&frame, &mut seat, now, out);
@@ -116,10 +117,10 @@ impl Batch {
         let metrics = self.core.metrics();
         metrics.batches.bump();
         metrics.requests.add(requests);
-        self.core.pause_before_append();
-        self.core.append_now();
+        self.core.replies.pause_before_append();
+        self.core.replies.append_now();
         memory.extend(self.outcomes.drain(..));
-        self.core.hold_back(&connection, out, start);
+        self.core.replies.hold_back(&connection, out, start);
         let bytes = bytes.len() - unread.len();
         result.map(|()| Decided {
             bytes,
@@ -184,7 +185,7 @@ impl Batch {
             Request::ForceRelease { key, fence } => self.force_release(id, key, fence, now, out),
             Request::Goodbye => {
                 shared.end_session(seat.session());
-                self.core.record_session_ended(&self.connection.session);
+                self.core.books.session_ended(&self.connection.session);
                 Reply::Bye.append(id, out);
                 self.connection.say_goodbye();
             }
@@ -237,8 +238,7 @@ impl Batch {
         match outcome {
             Renewal::Renewed { until } => {
                 let session = &self.connection.session;
-                self.core
-                    .record_renewal(session, key.as_bytes(), fence, until, now);
+                (self.core.books).renewed(session, key.as_bytes(), fence, until, now);
                 let ttl_ms = reply::remaining_ms(until, now);
                 Reply::Renewed { ttl_ms }.append(id, out);
             }
@@ -288,51 +288,53 @@ impl Batch {
         now: Tick,
         out: &mut BytesMut,
     ) {
-        let metrics = self.core.metrics();
-        let (shared, session) = (&self.core.shared, &self.connection.session);
-        let (outcome, held_ms) = shared.engine.release_timed(seat, key, fence, now);
-        match outcome {
-            Release::Released { count } => {
-                metrics.releases.bump();
-                if count == 0 {
-                    metrics.holds_ended.bump();
-                    metrics.held.record(held_ms);
-                    session.count_held(self.core.id, -1);
-                }
-                if let Some(audit) = shared.audit() {
-                    audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
-                }
-                self.core
-                    .record_release(key.as_bytes(), fence.get(), count, now);
-                self.outcomes
-                    .push((id.get(), Remembered::Released { count }));
-                Reply::Released {
-                    remaining_count: count,
-                }
-                .append(id, out);
+        let engine = &self.core.shared.engine;
+        let session = &self.connection.session;
+        match engine.release_timed(seat, key, fence, now) {
+            (Release::Released { count }, held_ms) => {
+                let given_back = GivenBack {
+                    key: key.as_bytes(),
+                    fence,
+                    count,
+                    held_ms,
+                };
+                (self.core.books).released(session, session, &given_back, now);
+                self.released(id, count, out);
             }
-            Release::NotHeld(NotHeld::SessionEnded) => session_ended().append(id, out),
-            Release::NotHeld(why) => match self.release_detached(why, key, fence, now) {
-                Some(count) => {
-                    self.outcomes
-                        .push((id.get(), Remembered::Released { count }));
-                    Reply::Released {
-                        remaining_count: count,
-                    }
-                    .append(id, out);
-                }
-                None => {
-                    metrics.release_by_non_owner.bump();
-                    self.not_held_yet(why, key, now).append(id, out);
-                }
+            (Release::NotHeld(NotHeld::SessionEnded), _) => session_ended().append(id, out),
+            (Release::NotHeld(why), _) => match self.release_detached(why, key, fence, now) {
+                Some(count) => self.released(id, count, out),
+                None => self.not_released(why, id, key, now, out),
             },
         }
     }
 
-    /// Releases a detached lock, which any session may, and says how often it is still held. `None`: this is none.
+    #[inline]
+    fn released(&mut self, id: RequestId, count: u32, out: &mut BytesMut) {
+        self.outcomes
+            .push((id.get(), Remembered::Released { count }));
+        let remaining_count = count;
+        Reply::Released { remaining_count }.append(id, out);
+    }
+
+    #[cold]
+    fn not_released(
+        &self,
+        why: NotHeld,
+        id: RequestId,
+        key: Key<'_>,
+        now: Tick,
+        out: &mut BytesMut,
+    ) {
+        self.core.metrics().release_by_non_owner.bump();
+        self.not_held_yet(why, key, now).append(id, out);
+    }
+
+    /// Releases a detached lock, which any session may, and says how often it is still held.
+    /// `None`: this is none.
     #[cold]
     fn release_detached(&self, why: NotHeld, key: Key<'_>, fence: Fence, now: Tick) -> Option<u32> {
-        let (core, metrics) = (&self.core, self.core.metrics());
+        let core = &self.core;
         let owner = core.shared.detached().filter(|_| may_be_detached(why))?;
         let (outcome, held_ms) = core.ask_as_detached(|seat| {
             let engine = &core.shared.engine;
@@ -341,15 +343,14 @@ impl Batch {
         let Release::Released { count } = outcome else {
             return None;
         };
-        metrics.releases.bump();
-        metrics.holds_ended.bump();
-        metrics.held.record(held_ms);
-        owner.count_held(core.id, -1);
-        if let Some(audit) = core.shared.audit() {
-            let session = &self.connection.session;
-            audit.released(session, key.as_bytes(), fence.get(), count, held_ms);
-        }
-        core.record_release(key.as_bytes(), fence.get(), count, now);
+        let given_back = GivenBack {
+            key: key.as_bytes(),
+            fence,
+            count,
+            held_ms,
+        };
+        let asker = &self.connection.session;
+        core.books.released(owner, asker, &given_back, now);
         Some(count)
     }
 
@@ -375,7 +376,7 @@ impl Batch {
         };
         match outcome {
             Downgrade::Downgraded => {
-                self.core.record_downgrade(key.as_bytes(), fence.get());
+                self.core.books.downgraded(key.as_bytes(), fence);
                 let holder = engine.holder(key, fence, now);
                 let (ttl_ms, hold_count) = holder.map_or((0, 1), |holder| {
                     (reply::remaining_ms(holder.until, now), holder.count)
@@ -424,7 +425,7 @@ impl Batch {
             .keep_alive(session.id, u64::from(session.ttl_ms), now)
         {
             Some(until) => {
-                self.core.record_session_kept(session, until);
+                self.core.books.session_kept(session, until);
                 let ttl_ms = reply::remaining_ms(until, now);
                 Reply::KeptAlive { ttl_ms }.append(id, out);
             }
@@ -445,10 +446,7 @@ impl Batch {
             let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
                 by = &*operator.client_name, "lock taken away by force");
-            if let Some(audit) = self.core.shared.audit() {
-                audit.forced(operator, key.as_bytes(), fence.get());
-            }
-            self.core.record_taken_away(key.as_bytes(), fence, now);
+            (self.core.books).forced(operator, key.as_bytes(), fence, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
             let why = engine.why_not_held(key, fence);

@@ -215,10 +215,10 @@ async fn admit(
         grace_ms: (core.shared.recovery.remaining_ms(core.shared.clock.now()))
             .map(|left_ms| u32::try_from(left_ms).unwrap_or(u32::MAX)),
     };
-    core.answer(&connection, |out| {
+    core.replies.answer(&connection, |out| {
         Reply::Welcome(welcome).append(request_id, out)
     });
-    core.end_turn();
+    core.replies.end_turn();
     Ok((connection, place))
 }
 
@@ -293,7 +293,7 @@ fn keep_alive(core: &Core, session: &Session) -> bool {
     let (ttl_ms, now) = (u64::from(session.ttl_ms), core.shared.clock.now());
     let until = core.shared.engine.keep_alive(session.id, ttl_ms, now);
     if let Some(until) = until {
-        core.record_session_kept(session, until);
+        core.books.session_kept(session, until);
     }
     until.is_some()
 }
@@ -317,8 +317,7 @@ fn new_session(
     }
     match shared.open_session(name, hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
         Some(session) => {
-            core.record_session_opened(&session);
-            core.metrics().sessions_opened.bump();
+            core.books.session_opened(&session);
             Ok(session)
         }
         None => {

@@ -1,10 +1,9 @@
 //! Requests that come again because their answer was lost: what has taken effect is answered from memory.
 
-use crate::core::record::GrantTerms;
 use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::registry::{Recollection, Remembered, Session};
-use engine::{Grant, Holder, Tick};
+use engine::{Grant, Tick};
 use protocol::{Acquire, ErrorCode, Reply, Request, RequestId};
 
 impl Batch {
@@ -24,13 +23,14 @@ impl Batch {
                 let holder = holder.filter(|holder| holder.owner == you);
                 let until = holder.as_ref().map_or(now, |holder| holder.until);
                 if let Some(holder) = holder {
-                    self.record_again(acquire, &holder, now);
+                    let (owner, key) = (self.owner(acquire), acquire.key.as_bytes());
+                    self.core.books.write_again(owner, key, &holder, now);
                 }
                 Some(reply::granted(&Grant { until, ..grant }, now))
             }
             (Recollection::Outcome(Remembered::Released { count }), Request::Release { .. }) => {
                 // Its record was appended before the outcome could be seen: `Batch::decide`.
-                self.core.await_appended();
+                self.core.replies.await_appended();
                 Some(Reply::Released {
                     remaining_count: count,
                 })
@@ -54,24 +54,6 @@ impl Batch {
             }
             _ => None,
         }
-    }
-
-    /// Writes a grant down once more: its first record may not be on the disk yet, nor even in the log, if it was handed over
-    /// by mail. The answer then waits for this one.
-    fn record_again(&self, acquire: &Acquire<'_>, holder: &Holder, now: Tick) {
-        let grant = Grant {
-            fence: holder.fence,
-            until: holder.until,
-            count: holder.count,
-        };
-        let terms = GrantTerms {
-            key: acquire.key.as_bytes(),
-            mode: holder.mode,
-            is_session_bound: holder.is_session_bound,
-            note: &holder.note,
-        };
-        let owner = self.owner(acquire);
-        self.core.record_grant(owner, &grant, &terms, now);
     }
 
     /// The session to which what is granted belongs.

@@ -23,12 +23,11 @@ mod writer;
 
 pub(crate) use writer::Writer;
 
-use crate::core::mail::Waiter;
+use crate::core::waiter::Terms;
 use crate::session::registry::Session;
 use crate::system::clock::Clock;
 use crossbeam_queue::ArrayQueue;
-use engine::{Grant, Loss, Lost, Mode, Tick};
-use protocol::Lease;
+use engine::{Grant, Loss, Lost, Mode, Span, Tick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -101,90 +100,22 @@ impl Audit {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// A lock was granted at once.
+    /// A session was granted a lock that it waited for so long, or claimed one.
     pub(crate) fn granted(
         &self,
-        session: &Arc<Session>,
-        acquire: &protocol::Acquire<'_>,
-        grant: &Grant,
-    ) {
-        let trace_id = acquire.trace_id.as_str();
-        self.leave(
-            acquire.key.as_bytes().into(),
-            grant.fence.get(),
-            Some(session.clone()),
-            What::Grant {
-                mode: acquire.mode,
-                ttl_ms: ttl_ms(acquire.lease),
-                wait_ms: 0,
-                hold_count: grant.count,
-                trace_id: (!trace_id.is_empty()).then(|| trace_id.into()),
-            },
-        );
-    }
-
-    /// A lock was granted at once to a client of Redis.
-    pub(crate) fn granted_over_redis(
-        &self,
-        session: &Arc<Session>,
-        request: &engine::Acquire<'_>,
-        grant: &Grant,
-    ) {
-        self.leave(
-            request.key.bytes().into(),
-            grant.fence.get(),
-            Some(session.clone()),
-            What::Grant {
-                mode: request.mode,
-                ttl_ms: ttl_ms(crate::redis::lease(request.span)),
-                wait_ms: 0,
-                hold_count: grant.count,
-                trace_id: None,
-            },
-        );
-    }
-
-    /// A client claimed a lock that it held before the server restarted.
-    pub(crate) fn claimed(
-        &self,
-        session: &Arc<Session>,
-        claim: &protocol::Reclaim<'_>,
-        grant: &Grant,
-    ) {
-        self.leave(
-            claim.key.as_bytes().into(),
-            grant.fence.get(),
-            Some(session.clone()),
-            What::Grant {
-                mode: claim.mode,
-                ttl_ms: ttl_ms(claim.lease),
-                wait_ms: 0,
-                hold_count: grant.count,
-                trace_id: None,
-            },
-        );
-    }
-
-    /// A lock was handed to a waiter.
-    pub(crate) fn granted_to_waiter(
-        &self,
         session: Option<Arc<Session>>,
-        waiter: &Waiter,
+        terms: &Terms<'_>,
         grant: &Grant,
-        now: Tick,
+        wait_ms: u64,
     ) {
-        self.leave(
-            waiter.key.clone(),
-            grant.fence.get(),
-            session,
-            What::Grant {
-                mode: waiter.mode,
-                ttl_ms: ttl_ms(waiter.lease),
-                wait_ms: waiter.asked.ms_until(now),
-                hold_count: grant.count,
-                trace_id: waiter.trace_id.clone(),
-            },
-        );
+        let what = What::Grant {
+            mode: terms.mode,
+            ttl_ms: ttl_ms(terms.span),
+            wait_ms,
+            hold_count: grant.count,
+            trace_id: (!terms.trace_id.is_empty()).then(|| terms.trace_id.into()),
+        };
+        self.leave(terms.key.into(), grant.fence.get(), session, what);
     }
 
     /// The owner released a lock, or one count of it.
@@ -208,7 +139,7 @@ impl Audit {
     pub(crate) fn returned(
         &self,
         session: Option<Arc<Session>>,
-        waiter: &Waiter,
+        key: &[u8],
         fence: u64,
         held_ms: u64,
     ) {
@@ -217,7 +148,7 @@ impl Audit {
             hold_count: 0,
             is_returned: true,
         };
-        self.leave(waiter.key.clone(), fence, session, what);
+        self.leave(key.into(), fence, session, what);
     }
 
     /// A lock ended without a release by its owner.
@@ -249,9 +180,10 @@ impl Audit {
     }
 }
 
-fn ttl_ms(lease: Lease) -> Option<u32> {
-    match lease {
-        Lease::Ttl { ttl_ms } => Some(ttl_ms),
-        Lease::Session => None,
+/// `None`: no end of its own.
+fn ttl_ms(span: Span) -> Option<u32> {
+    match span {
+        Span::Ms(ms) => Some(u32::try_from(ms).unwrap_or(u32::MAX)),
+        Span::Session | Span::Forever => None,
     }
 }

@@ -61,7 +61,7 @@ impl Snapshot {
         let engine = &shared.engine;
         let host = engine.host();
         let config = &shared.config;
-        let losses = &host.losses;
+        let losses = &host.losses.counters;
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         Snapshot {
             totals: shared.metrics.totals(),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
     let engine = &shared.engine;
     let totals = shared.metrics.totals();
-    let losses = &engine.host().losses;
+    let losses = &engine.host().losses.counters;
     let lost = [
         &losses.expired,
         &losses.session_ended,
@@ -59,7 +59,7 @@ pub(crate) fn collect(shared: &Shared) -> Vec<(String, u64)> {
 /// How many locks are held: granted and neither released, returned nor lost.
 pub(crate) fn held(shared: &Shared) -> u64 {
     let totals = shared.metrics.totals();
-    let losses = &shared.engine.host().losses;
+    let losses = &shared.engine.host().losses.counters;
     let lost = losses.expired.load(Ordering::Relaxed)
         + losses.session_ended.load(Ordering::Relaxed)
         + losses.forced.load(Ordering::Relaxed)

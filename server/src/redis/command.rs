@@ -27,7 +27,7 @@ mod transactions;
 
 pub(crate) use expiry::{Unit, expiry_of, time_of};
 pub(crate) use lists::{give_up_waiting, retry_pop};
-pub(crate) use locks::{lease, write_grant};
+pub(crate) use locks::write_grant;
 pub(crate) use pubsub::write_message;
 pub(crate) use transactions::stamp;
 

@@ -36,7 +36,7 @@ mod talk;
 mod value;
 
 pub(crate) use channels::Message;
-pub(crate) use command::{lease, write_grant, write_message};
+pub(crate) use command::{write_grant, write_message};
 pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix};
 pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
 pub(crate) use script::recognise_text;

@@ -23,7 +23,9 @@ use super::refusal::Refusal;
 use super::signals::Signals;
 use super::value::Value;
 use crate::core::Core;
-use crate::core::mail::{Mail, Waiter};
+use crate::core::books::GivenBack;
+use crate::core::mail::Mail;
+use crate::core::waiter::Waiter;
 use engine::{Acquire, Fence, Grant, Mode, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -54,7 +56,7 @@ pub(crate) enum Expiry {
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         if self.core.shared.core_count > 1 {
-            self.core.append_now();
+            self.core.replies.append_now();
         }
     }
 }
@@ -159,7 +161,7 @@ impl<'a> Section<'a> {
                 Some(Outcome::Held(_)) => std::thread::yield_now(),
                 Some(outcome) => {
                     let grant = self.granted(&request, outcome)?;
-                    self.core.record_superseded(name.bytes());
+                    self.core.books.superseded_others(name.bytes());
                     self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry)?;
                     return Ok(grant);
                 }
@@ -236,8 +238,7 @@ impl<'a> Section<'a> {
         match engine.renew_for(self.seat, name.key(), fence, span, self.now) {
             Renewal::Renewed { until } => {
                 let session = &self.port.session;
-                self.core
-                    .record_renewal(session, name.bytes(), fence, until, self.now);
+                (self.core.books).renewed(session, name.bytes(), fence, until, self.now);
                 self.keep_end(name, Some(fence), expiry)?;
                 Ok(Some(until))
             }
@@ -290,23 +291,19 @@ impl<'a> Section<'a> {
     pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
         let (core, session) = (self.core, &self.port.session);
         let engine = &core.shared.engine;
-        let metrics = core.metrics();
         match engine.release_timed(self.seat, name.key(), fence, self.now) {
             (Release::Released { count }, held_ms) => {
-                metrics.releases.bump();
-                if count == 0 {
-                    metrics.holds_ended.bump();
-                    metrics.held.record(held_ms);
-                    session.count_held(core.id, -1);
-                }
-                if let Some(audit) = core.shared.audit() {
-                    audit.released(session, name.bytes(), fence.get(), count, held_ms);
-                }
-                core.record_release(name.bytes(), fence.get(), count, self.now);
+                let given_back = GivenBack {
+                    key: name.bytes(),
+                    fence,
+                    count,
+                    held_ms,
+                };
+                (core.books).released(session, session, &given_back, self.now);
                 Some(count)
             }
             (Release::NotHeld(_), _) => {
-                metrics.release_by_non_owner.bump();
+                core.metrics().release_by_non_owner.bump();
                 None
             }
         }
@@ -341,10 +338,7 @@ impl<'a> Section<'a> {
                 .force_release(name.key(), fence, self.now)
             {
                 taken = true;
-                if let Some(audit) = core.shared.audit() {
-                    audit.forced(session, name.bytes(), fence.get());
-                }
-                core.record_taken_away(name.bytes(), fence, self.now);
+                (core.books).forced(session, name.bytes(), fence, self.now);
             }
         }
         taken

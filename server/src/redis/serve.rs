@@ -96,7 +96,7 @@ async fn converse(
         if !connection.is_closing() && !talk.is_blocked() {
             let room = out_high.saturating_sub(connection.held_bytes());
             let result = connection.with_out(|out| talk.decide(unread, out, room));
-            core.end_turn();
+            core.replies.end_turn();
             match result {
                 Ok(so_far) => {
                     core.note_served(so_far.requests);
@@ -124,7 +124,7 @@ async fn converse(
             Some(due) if decided.bytes == 0 => Some(due),
             _ => Some(Instant::now() + config.frame_timeout),
         };
-        let progress = write_some(core, &connection, writer)?;
+        let progress = write_some(core.metrics(), &connection, writer)?;
         let out_bytes = connection.out_bytes();
         let waiting_bytes = out_bytes + connection.held_bytes();
         if waiting_bytes > out_max {
@@ -150,7 +150,7 @@ async fn converse(
         let hello_due = talk.standing.stranger().map(|_| hello_due);
         let due = [command_due, write_due, quiet_due, block_due, hello_due];
         let due = due.into_iter().flatten().min();
-        let must_wait = connection.held_bytes() > 0 && core.is_congested();
+        let must_wait = connection.held_bytes() > 0 && core.replies.is_congested();
         // Whoever is blocked is read from as well, a little, to hear when it goes.
         let is_full = talk.is_blocked() && unread.len() >= READ_BYTES;
         let may_read =

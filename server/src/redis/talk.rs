@@ -178,7 +178,7 @@ impl Talk {
         metrics.batches.bump();
         metrics.requests.add(decided.requests);
         metrics.redis_commands.add(decided.requests);
-        self.core.hold_back(&self.connection, out, start);
+        self.core.replies.hold_back(&self.connection, out, start);
         result.map(|()| decided)
     }
 

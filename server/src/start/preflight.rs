@@ -10,6 +10,7 @@ use crate::config::{Config, Durability};
 use crate::conn::auth::Tokens;
 use crate::conn::listener;
 use crate::conn::places::Places;
+use crate::core::books::Losses;
 use crate::core::mail::{Post, Switchboard};
 use crate::core::shared::Shared;
 use crate::core::wakeup::SyncHook;
@@ -137,7 +138,11 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     }
     let audit_events = audit.as_ref().map(audit::Writer::audit);
     let long = opening.as_ref().map(|opening| opening.long.clone());
-    let switchboard = Switchboard::new(posts.clone(), audit_events, alarm.clone(), long);
+    let switchboard = Switchboard::new(
+        posts.clone(),
+        Losses::new(audit_events, long),
+        alarm.clone(),
+    );
     let shared = Shared {
         engine: Engine::new(settings, switchboard),
         clock,

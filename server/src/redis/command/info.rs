@@ -101,7 +101,13 @@ fn persistence(call: &Call<'_, '_>) -> Fields {
 fn stats(call: &Call<'_, '_>) -> Fields {
     let shared = &call.section.core().shared;
     let totals = shared.metrics.totals();
-    let expired = shared.engine.host().losses.expired.load(Ordering::Relaxed);
+    let expired = shared
+        .engine
+        .host()
+        .losses
+        .counters
+        .expired
+        .load(Ordering::Relaxed);
     vec![
         (
             "total_connections_received",

@@ -1,13 +1,12 @@
 //! Our own commands: fences and fair waiting, for any Redis driver.
 
 use super::{Call, integer, is};
-use crate::core::mail::Waiter;
+use crate::core::waiter::Waiter;
 use crate::redis::client::Blocked;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Section};
 use crate::redis::value::{VALUE_BYTES_MAX, Value};
-use engine::{Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Span, Tick, WAIT_MS_MAX};
-use protocol::Lease;
+use engine::{Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Tick, WAIT_MS_MAX};
 use protocol::resp::Writer;
 
 /// `LOCK.ACQUIRE key owner ttl_ms [WAIT ms] [SHARED] [META s]`.
@@ -118,7 +117,7 @@ fn wait(
         is_repeat: false,
         key: name.bytes().into(),
         mode: request.mode,
-        lease: lease(span),
+        span,
         note: metadata.into(),
         trace_id: None,
         asked: now,
@@ -133,16 +132,6 @@ fn wait(
         _ => out.null_array(),
     }
     Ok(())
-}
-
-/// A lease as the native protocol writes it, for the audit log.
-pub(crate) fn lease(span: Span) -> Lease {
-    match span {
-        Span::Ms(ms) => Lease::Ttl {
-            ttl_ms: u32::try_from(ms).unwrap_or(u32::MAX),
-        },
-        Span::Session | Span::Forever => Lease::Session,
-    }
 }
 
 /// Writes `[fence, ttl_ms]`, the answer to an acquire.

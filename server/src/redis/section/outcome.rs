@@ -1,7 +1,7 @@
 //! What the engine answered to an acquire: counted, recorded, and turned into the client's answer.
 
 use super::Section;
-use crate::core::record::GrantTerms;
+use crate::core::waiter::Terms;
 use crate::redis::refusal::Refusal;
 use engine::{Acquire, Grant, Outcome};
 
@@ -16,17 +16,14 @@ impl Section<'_> {
         let metrics = core.metrics();
         match outcome {
             Outcome::Granted(grant) => {
-                core.count_grant(session, &grant, 0);
-                if let Some(audit) = core.shared.audit() {
-                    audit.granted_over_redis(session, request, &grant);
-                }
-                let terms = GrantTerms {
+                let terms = Terms {
                     key: request.key.bytes(),
                     mode: request.mode,
-                    is_session_bound: false,
+                    span: request.span,
                     note: request.note,
+                    trace_id: "",
                 };
-                core.record_grant(session, &grant, &terms, self.now);
+                (core.books).granted(session, session, &terms, &grant, 0, self.now);
                 Ok(Some(grant))
             }
             Outcome::Held(_) | Outcome::UpgradeRefused(_) => {

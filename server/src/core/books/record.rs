@@ -16,20 +16,43 @@
 //! granted it has said so. Then it writes nothing down. So the granting core first says so and then looks whether the lock is
 //! still there; the other core first takes it away and then asks. Each has a fence in between, so one of them finds out.
 
-use crate::core::Core;
+use super::Books;
 use crate::core::pauses::Pause;
+use crate::core::waiter::Terms;
 use crate::session::registry::Session;
 use crate::storage::Storage;
-use engine::{Fence, Grant, Key, Mode, Tick};
+use engine::{Fence, Grant, Holder, Key, Mode, Span, Tick};
 use std::sync::atomic;
 use wal::{Record, Scope};
 
 /// What a grant's record says beside the grant.
-pub(crate) struct GrantTerms<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) mode: Mode,
-    pub(crate) is_session_bound: bool,
-    pub(crate) note: &'a [u8],
+pub(super) struct RecordTerms<'a> {
+    key: &'a [u8],
+    mode: Mode,
+    is_session_bound: bool,
+    note: &'a [u8],
+}
+
+impl<'a> RecordTerms<'a> {
+    /// Those that were asked for.
+    pub(super) fn of(terms: &Terms<'a>) -> Self {
+        RecordTerms {
+            key: terms.key,
+            mode: terms.mode,
+            is_session_bound: terms.span == Span::Session,
+            note: terms.note,
+        }
+    }
+
+    /// Those of a lock that is held.
+    pub(super) fn of_holder(key: &'a [u8], holder: &'a Holder) -> Self {
+        RecordTerms {
+            key,
+            mode: holder.mode,
+            is_session_bound: holder.is_session_bound,
+            note: &holder.note,
+        }
+    }
 }
 
 /// What happened to the count of a hold.
@@ -39,14 +62,14 @@ enum CountChange<'a> {
     Down,
 }
 
-impl Core {
+impl Books {
     /// A lock was granted, handed over or claimed.
     #[inline]
-    pub(crate) fn record_grant(
+    pub(super) fn record_grant(
         &self,
         session: &Session,
         grant: &Grant,
-        terms: &GrantTerms<'_>,
+        terms: &RecordTerms<'_>,
         now: Tick,
     ) {
         let Some(storage) = &self.shared.storage else {
@@ -54,7 +77,7 @@ impl Core {
         };
         if storage.scope == Scope::Fences {
             if !is_long(storage, session, grant.until, terms.is_session_bound, now) {
-                self.cover(storage, grant.until);
+                self.replies.cover(storage, grant.until);
                 // A hold of several counts is a long one if it was when it began.
                 if grant.count == 1 || !storage.long.contains(terms.key, grant.fence.get()) {
                     return;
@@ -93,7 +116,7 @@ impl Core {
     /// From here on everything is written down that happens to this lease, though short ones leave no
     /// record.
     fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
-        self.pause(Pause::BeforeFollow);
+        self.shared.pause(Pause::BeforeFollow);
         storage.long.insert(key, fence);
         session.mark_logged();
         // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign of life on another core
@@ -105,14 +128,14 @@ impl Core {
     }
 
     fn push_granted(&self, storage: &Storage, lease: wal::Lease<'_>) {
-        self.push_record(&match storage.scope {
+        self.replies.push_record(&match storage.scope {
             Scope::Fences => Record::GrantedLong(lease),
             Scope::Leases => Record::Granted(lease),
         });
     }
 
     fn push_session(&self, storage: &Storage, session: &Session, deadline: Tick) {
-        self.push_record(&Record::SessionOpened {
+        self.replies.push_record(&Record::SessionOpened {
             session: session.public_id,
             ttl_ms: session.ttl_ms,
             deadline_unix_ms: storage.unix_ms(deadline),
@@ -132,7 +155,7 @@ impl Core {
         now: Tick,
     ) {
         let engine_key = Key::new(key).expect("it was granted");
-        self.pause(Pause::BeforeCount);
+        self.shared.pause(Pause::BeforeCount);
         let _in_order = storage.counts.lock();
         let hold = self.shared.engine.holder(engine_key, fence, now);
         match (hold, change) {
@@ -150,7 +173,7 @@ impl Core {
                     note: &hold.note,
                 },
             ),
-            (Some(hold), CountChange::Down) => self.push_record(&Record::Released {
+            (Some(hold), CountChange::Down) => self.replies.push_record(&Record::Released {
                 key,
                 fence: fence.get(),
                 count_left: hold.count,
@@ -158,12 +181,12 @@ impl Core {
             // It is over already.
             (None, _) => self.record_release(key, fence.get(), 0, now),
         }
-        self.append_now();
+        self.replies.append_now();
     }
 
     /// A lease of this session was renewed.
     #[inline]
-    pub(crate) fn record_renewal(
+    pub(super) fn record_renewal(
         &self,
         session: &Session,
         key: &[u8],
@@ -177,7 +200,7 @@ impl Core {
         if storage.scope == Scope::Fences {
             let is_long = storage.is_long(now.ms_until(until));
             if !is_long {
-                self.cover(storage, until);
+                self.replies.cover(storage, until);
             }
             if !storage.long.contains(key, fence.get()) {
                 if is_long {
@@ -188,7 +211,7 @@ impl Core {
                 return;
             }
         }
-        self.push_record(&Record::Renewed {
+        self.replies.push_record(&Record::Renewed {
             key,
             fence: fence.get(),
             until_unix_ms: storage.unix_ms(until),
@@ -197,7 +220,7 @@ impl Core {
 
     /// A lock was given back.
     #[inline]
-    pub(crate) fn record_release(&self, key: &[u8], fence: u64, count_left: u32, now: Tick) {
+    pub(super) fn record_release(&self, key: &[u8], fence: u64, count_left: u32, now: Tick) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
@@ -214,7 +237,7 @@ impl Core {
         {
             return self.record_count(storage, key, fence, CountChange::Down, now);
         }
-        self.push_record(&Record::Released {
+        self.replies.push_record(&Record::Released {
             key,
             fence,
             count_left,
@@ -222,8 +245,8 @@ impl Core {
     }
 
     /// A lock was taken away from its holder, who may not even have been told that it had it.
-    pub(crate) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
-        self.pause(Pause::BeforeTakenAway);
+    pub(super) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
+        self.shared.pause(Pause::BeforeTakenAway);
         // Paired with the one in `follow`.
         atomic::fence(atomic::Ordering::SeqCst);
         self.shared.recovery.note_taken_away(key, fence);
@@ -236,18 +259,18 @@ impl Core {
         }
     }
 
-    pub(crate) fn record_downgrade(&self, key: &[u8], fence: u64) {
+    pub(super) fn record_downgrade(&self, key: &[u8], fence: u64) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
         if storage.scope == Scope::Leases || storage.long.contains(key, fence) {
-            self.push_record(&Record::Downgraded { key, fence });
+            self.replies.push_record(&Record::Downgraded { key, fence });
         }
     }
 
     /// A grant of this key took the place of others. In `lease` its own record tells replay so; in `fence` it may be a
     /// short one, which has no record.
-    pub(crate) fn record_superseded(&self, key: &[u8]) {
+    pub(super) fn record_superseded(&self, key: &[u8]) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
@@ -257,7 +280,7 @@ impl Core {
 
     fn push_released(&self, key: &[u8], fences: &[u64]) {
         for &fence in fences {
-            self.push_record(&Record::Released {
+            self.replies.push_record(&Record::Released {
                 key,
                 fence,
                 count_left: 0,
@@ -265,7 +288,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn record_session_opened(&self, session: &Session) {
+    pub(super) fn record_session_opened(&self, session: &Session) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
@@ -277,28 +300,28 @@ impl Core {
     }
 
     /// A sign of life was taken note of.
-    pub(crate) fn record_session_kept(&self, session: &Session, deadline: Tick) {
+    pub(super) fn record_session_kept(&self, session: &Session, deadline: Tick) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
         let is_short = !storage.is_long(u64::from(session.ttl_ms));
         if storage.scope == Scope::Fences && session.is_bound() && is_short {
-            self.cover(storage, deadline);
+            self.replies.cover(storage, deadline);
         }
         if storage.scope == Scope::Leases || session.is_logged() {
-            self.push_record(&Record::SessionKept {
+            self.replies.push_record(&Record::SessionKept {
                 session: session.public_id,
                 deadline_unix_ms: storage.unix_ms(deadline),
             });
         }
     }
 
-    pub(crate) fn record_session_ended(&self, session: &Session) {
+    pub(super) fn record_session_ended(&self, session: &Session) {
         let Some(storage) = &self.shared.storage else {
             return;
         };
         if storage.scope == Scope::Leases || session.is_logged() {
-            self.push_record(&Record::SessionEnded {
+            self.replies.push_record(&Record::SessionEnded {
                 session: session.public_id,
             });
         }
