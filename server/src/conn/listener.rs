@@ -1,10 +1,9 @@
-//! Listeners: one per core on the same port, so that the kernel spreads connections and no core hands sockets to another.
+//! Listeners: one per core on the same port, so that the kernel spreads connections and no core
+//! hands sockets to another.
 
-use crate::conn::connection;
-use crate::conn::places::{InLine, strangers_max};
+use crate::conn::places::{Stranger, strangers_max};
 use crate::core::Core;
 use crate::observe::notices::Notice;
-use crate::redis;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -20,9 +19,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds one listener per core. With port 0 the first one gets a free port and the others the same.
 ///
-/// Listeners that share a port are not told apart by the kernel, whoever opened them: two servers started on one port would
-/// each get half of the connections and grant the same locks. So the first one takes the port for itself, which fails if
-/// anybody has it, and lets the others in after that.
+/// The kernel does not tell listeners of one port apart, not even those of different processes: two
+/// servers started on one port would each get half of the connections and grant the same locks. So
+/// the first listener takes the port for itself, which fails if the port is taken, and lets the
+/// others in after that.
 pub(crate) fn bind_all(
     address: SocketAddr,
     count: usize,
@@ -52,39 +52,36 @@ fn bind(address: SocketAddr, is_first: bool) -> io::Result<std::net::TcpListener
     Ok(socket.into())
 }
 
-/// Accepts until the server stops.
-pub(crate) async fn accept(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
+/// Accepts until the server stops, and has `serve` serve each connection.
+pub(crate) async fn accept<F>(
+    core: Rc<Core>,
+    listener: std::net::TcpListener,
+    serve: impl Fn(Rc<Core>, TcpStream, SocketAddr, Stranger) -> F + Copy + 'static,
+) -> io::Result<()>
+where
+    F: Future<Output = ()> + 'static,
+{
     let listener = TcpListener::from_std(listener)?;
     loop {
         let accepted = listener.accept().await;
-        let native = |(stream, address)| Arrival::Native(stream, address);
-        admit_or_pause(&core, accepted.map(native)).await;
+        let accepted = accepted.map(|(stream, address)| {
+            // Replies are whole batches already; waiting for more would only delay them.
+            let _ = stream.set_nodelay(true);
+            move |core, stranger| serve(core, stream, address, stranger)
+        });
+        admit_or_pause(&core, accepted).await;
     }
 }
 
-/// Somebody who has just connected, to one port or another.
-pub(crate) enum Arrival {
-    Native(TcpStream, SocketAddr),
-    Redis(redis::Stream),
-}
-
-impl Arrival {
-    async fn serve(self, core: Rc<Core>, stranger: InLine) {
-        match self {
-            Arrival::Native(stream, address) => {
-                // Replies are whole batches already; waiting for more would only delay them.
-                let _ = stream.set_nodelay(true);
-                connection::serve(core, stream, address, stranger).await;
-            }
-            Arrival::Redis(stream) => redis::serve(core, stream, stranger).await,
-        }
-    }
-}
-
-/// Lets in who was accepted; waits a moment if nobody could be.
-pub(crate) async fn admit_or_pause(core: &Rc<Core>, accepted: io::Result<Arrival>) {
+/// Has an accepted connection served; waits a moment if there could be none.
+pub(crate) async fn admit_or_pause<F>(
+    core: &Rc<Core>,
+    accepted: io::Result<impl FnOnce(Rc<Core>, Stranger) -> F + 'static>,
+) where
+    F: Future<Output = ()> + 'static,
+{
     match accepted {
-        Ok(arrival) => admit(core, arrival),
+        Ok(serve) => admit(core, serve),
         Err(error) => {
             // Mostly: out of file descriptors. The connections that there are go on.
             core.shared.notices.say(Notice::AcceptFailed, |unsaid| {
@@ -95,9 +92,12 @@ pub(crate) async fn admit_or_pause(core: &Rc<Core>, accepted: io::Result<Arrival
     }
 }
 
-fn admit(core: &Rc<Core>, arrival: Arrival) {
+fn admit<F>(core: &Rc<Core>, serve: impl FnOnce(Rc<Core>, Stranger) -> F + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
     let shared = &core.shared;
-    let (stranger, must_one_go) = core.strangers.enter();
+    let (in_line, must_one_go) = core.strangers.enter();
     if must_one_go {
         core.metrics().connections_too_slow.bump();
         shared.notices.say(Notice::GaveWay, |unsaid| {
@@ -108,30 +108,31 @@ fn admit(core: &Rc<Core>, arrival: Arrival) {
             );
         });
     }
-    let served = Served::open(core);
+    let stranger = Stranger::new(in_line, shared.config.hello_timeout);
+    let open = OpenSocket::count(core);
     let watch = shared.failure.watch();
     let core = core.clone();
     tokio::task::spawn_local(async move {
-        let _held = (served, watch);
+        let _held = (open, watch);
         if let Some(hook) = &core.shared.on_admission {
             hook();
         }
-        arrival.serve(core, stranger).await;
+        serve(core, stranger).await;
     });
 }
 
 /// A socket that a core serves, counted until it is dropped.
-struct Served(Rc<Core>);
+struct OpenSocket(Rc<Core>);
 
-impl Served {
-    fn open(core: &Rc<Core>) -> Self {
+impl OpenSocket {
+    fn count(core: &Rc<Core>) -> Self {
         core.metrics().connections_opened.bump();
         core.sockets.update(|sockets| sockets + 1);
-        Served(core.clone())
+        OpenSocket(core.clone())
     }
 }
 
-impl Drop for Served {
+impl Drop for OpenSocket {
     fn drop(&mut self) {
         self.0.sockets.update(|sockets| sockets - 1);
         self.0.metrics().connections_closed.bump();

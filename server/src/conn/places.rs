@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How many strangers one core bears at most. Enough for a load generator that opens all its
 /// connections before it says anything.
@@ -131,6 +133,48 @@ impl InLine {
     /// Waits until it has to give way to a newer one. May be dropped half-way.
     pub(crate) async fn gives_way(&self) {
         self.gives_way.notified().await;
+    }
+}
+
+/// A peer that has not introduced itself.
+pub(crate) struct Stranger {
+    in_line: InLine,
+    /// When it must have done so.
+    due: Instant,
+}
+
+/// Why a stranger has to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Overdue {
+    /// There are too many strangers, and it was the oldest.
+    GaveWay,
+    /// Its time is up.
+    TooLate,
+}
+
+impl Stranger {
+    pub(crate) fn new(in_line: InLine, hello_timeout: Duration) -> Self {
+        let due = Instant::now() + hello_timeout;
+        Stranger { in_line, due }
+    }
+
+    /// Waits until it has to give way to a newer one. May be dropped half-way.
+    pub(crate) async fn gives_way(&self) {
+        self.in_line.gives_way().await;
+    }
+
+    /// Waits until its time is up. May be dropped half-way.
+    pub(crate) async fn is_late(&self) {
+        tokio::time::sleep_until(self.due).await;
+    }
+
+    /// Waits until it has to go. May be dropped half-way.
+    pub(crate) async fn must_go(&self) -> Overdue {
+        tokio::select! {
+            biased;
+            () = self.gives_way() => Overdue::GaveWay,
+            () = self.is_late() => Overdue::TooLate,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The end: signals, and how a core lets its connections go.
 
-use crate::conn::connection::Speech;
+use crate::conn::dialect::News;
 use crate::core::Core;
-use protocol::{ErrorCode, Push};
+use protocol::ErrorCode;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,38 +47,35 @@ impl Signals {
     }
 }
 
-/// How long clients of Redis are answered while the server stops. They are not told that it does,
-/// and many ask again as soon as they have an answer: they would go on until the end of the grace
-/// period.
-const REDIS_DRAIN: Duration = Duration::from_millis(100);
+/// How long clients are answered while the server stops if their protocol, that of Redis, cannot
+/// tell them so. Many ask again as soon as they have an answer: they would go on until the end of
+/// the grace period.
+const UNTOLD_DRAIN: Duration = Duration::from_millis(100);
 
 /// What a peer hears last.
 pub(crate) const MESSAGE: &str = "the server is shutting down";
 
-/// Tells every connection that it is over and answers its waiters; answers what is under way, for half of the grace period
-/// at most, except that nothing new is granted; and gives everybody the rest of it to read what is left. What has been
-/// decided is in the out-buffers already: nothing acknowledged is lost.
+/// Tells every connection that it is over and answers its waiters; answers what is under way, for
+/// half of the grace period at most, except that nothing new is granted; and gives the peers the
+/// rest of it to read what is left. What has been decided is in the out-buffers already: nothing
+/// acknowledged is lost.
 pub(crate) async fn drain(core: &Rc<Core>) {
     let grace = core.shared.config.shutdown_grace;
     let begin = Instant::now();
-    let shutdown = Push::Shutdown {
-        grace_ms: (grace / 2).as_millis() as u32,
-    };
+    let grace_ms = (grace / 2).as_millis() as u32;
     core.is_stopping.set(true);
     for connection in core.all() {
-        if connection.speech() == Speech::Native {
-            connection.send(|out| shutdown.append(out));
-        }
+        connection.tell(&News::Stopping { grace_ms });
         core.end_waits(&connection);
     }
-    // The grants that were on their way to those whose wait could not be ended.
+    // The grants that were on their way to waiters whose wait could not be ended.
     core.open_all();
     for connection in core.all() {
         connection.drain();
     }
-    wait_for_sockets(core, begin + REDIS_DRAIN.min(grace / 2)).await;
+    wait_for_sockets(core, begin + UNTOLD_DRAIN.min(grace / 2)).await;
     for connection in core.all() {
-        if connection.speech() != Speech::Native {
+        if !connection.voice.announces_stop() {
             connection.close_with(ErrorCode::SHUTTING_DOWN, MESSAGE);
         }
     }
@@ -89,8 +86,8 @@ pub(crate) async fn drain(core: &Rc<Core>) {
     wait_for_sockets(core, begin + grace).await;
 }
 
-/// Waits until the last socket is closed. One that goes while its peer is still sending is reset, and takes with it what the
-/// peer has not read; so those that are closing count.
+/// Waits until the last socket is closed. One that goes while its peer is still sending is reset,
+/// and takes with it what the peer has not read; so those that are closing count.
 async fn wait_for_sockets(core: &Core, deadline: Instant) {
     while core.sockets.get() > 0 && Instant::now() < deadline {
         tokio::time::sleep(POLL).await;

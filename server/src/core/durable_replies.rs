@@ -47,13 +47,6 @@ struct Turn {
     told: Vec<Rc<Connection>>,
 }
 
-/// Bytes of one connection that wait for one turn's records.
-pub(crate) struct Held {
-    /// `None` in the turn that wrote them.
-    ticket: Option<Ticket>,
-    bytes: BytesMut,
-}
-
 impl DurableReplies {
     pub(crate) fn new(core: usize, shared: Arc<Shared>) -> Rc<Self> {
         Rc::new(DurableReplies {
@@ -93,13 +86,13 @@ impl DurableReplies {
         }
         let mut bytes = BytesMut::new();
         write(&mut bytes);
-        connection.hold(bytes);
+        connection.out.hold(bytes);
     }
 
     /// The same for what stands in the connection's out-buffer from `start` on.
     pub(crate) fn hold_back(&self, connection: &Rc<Connection>, out: &mut BytesMut, start: usize) {
         if out.len() > start && self.must_hold(connection) {
-            connection.hold(out.split_off(start));
+            connection.out.hold(out.split_off(start));
         }
     }
 
@@ -108,7 +101,7 @@ impl DurableReplies {
             return false;
         }
         if !self.has_recorded() {
-            return connection.is_held_back();
+            return connection.out.is_held_back();
         }
         let mut unsynced = self.unsynced.borrow_mut();
         let is_told = unsynced
@@ -166,7 +159,8 @@ impl DurableReplies {
         };
         let horizon = unsynced.horizon.take();
         let told = std::mem::take(&mut unsynced.told);
-        told.iter().for_each(|connection| connection.seal(ticket));
+        told.iter()
+            .for_each(|connection| connection.out.seal(ticket));
         unsynced.turns.push_back(Turn {
             ticket,
             horizon,
@@ -204,7 +198,8 @@ impl DurableReplies {
                 storage.horizon_synced(horizon);
             }
             for connection in turn.told {
-                connection.let_go(synced);
+                connection.out.let_go(synced);
+                connection.bell.notify_one();
             }
         }
     }
@@ -213,62 +208,5 @@ impl DurableReplies {
     pub(crate) fn is_congested(&self) -> bool {
         let storage = self.shared.storage.as_ref();
         storage.is_some_and(|storage| storage.journal.is_congested())
-    }
-}
-
-impl Connection {
-    pub(crate) fn is_held_back(&self) -> bool {
-        !self.held.borrow().is_empty()
-    }
-
-    /// Bytes that wait for the disk.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes.get()
-    }
-
-    /// Puts bytes behind everything that waits for the disk. If there are records in this turn, they wait for those.
-    fn hold(&self, bytes: BytesMut) {
-        self.held_bytes.set(self.held_bytes.get() + bytes.len());
-        self.held.borrow_mut().push_back(Held {
-            ticket: None,
-            bytes,
-        });
-    }
-
-    fn seal(&self, ticket: Ticket) {
-        let mut held = self.held.borrow_mut();
-        let unsealed = held
-            .iter_mut()
-            .rev()
-            .take_while(|held| held.ticket.is_none());
-        unsealed.for_each(|held| held.ticket = Some(ticket));
-    }
-
-    /// Appends to what waits for the disk, if anything does. `false`: nothing does.
-    pub(crate) fn append_held(&self, write: impl FnOnce(&mut BytesMut)) -> bool {
-        let mut held = self.held.borrow_mut();
-        let Some(last) = held.back_mut() else {
-            return false;
-        };
-        let before = last.bytes.len();
-        write(&mut last.bytes);
-        let more = last.bytes.len() - before;
-        self.held_bytes.set(self.held_bytes.get() + more);
-        true
-    }
-
-    /// Sends what waited for a ticket up to `synced`.
-    fn let_go(&self, synced: Ticket) {
-        let mut held = self.held.borrow_mut();
-        while let Some(first) = held.front()
-            // What was told without a record of its own follows what it stands behind.
-            && first.ticket.is_none_or(|ticket| ticket <= synced)
-        {
-            let first = held.pop_front().expect("it is the front");
-            self.held_bytes
-                .set(self.held_bytes.get() - first.bytes.len());
-            self.out.borrow_mut().unsplit(first.bytes);
-        }
-        self.bell.notify_one();
     }
 }

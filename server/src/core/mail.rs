@@ -5,7 +5,6 @@
 use crate::conn::id::ConnectionId;
 use crate::core::books::Losses;
 use crate::core::waiter::Waiter;
-use crate::redis::Message;
 use crate::session::registry::Registry;
 use crate::storage::Alarm;
 use engine::{GaveUp, Grant, Host, Loss, Lost, Mailbox, Posted, SessionId, SleepFlag};
@@ -62,6 +61,15 @@ pub(crate) enum Mail {
         connection: ConnectionId,
         message: Arc<Message>,
     },
+}
+
+/// One message on its way to one listener of a channel.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The pattern by which it was heard, if it was.
+    pub(crate) pattern: Option<Box<[u8]>>,
+    pub(crate) channel: Box<[u8]>,
+    pub(crate) payload: Box<[u8]>,
 }
 
 /// One core's mailbox and its bell.

@@ -1,9 +1,11 @@
 //! From a request to the engine and back: a batch of frames is decided in one go, every reply appended to one buffer.
 
 use crate::conn::connection::Connection;
+use crate::conn::dialect::{Decided, Dialect};
 use crate::core::Core;
 use crate::core::books::GivenBack;
 use crate::core::mail::Switchboard;
+use crate::native::voice::NativeVoice;
 use crate::native::{inspect, reply};
 use crate::session::registry::Remembered;
 use bytes::BytesMut;
@@ -16,117 +18,22 @@ use protocol::{
 use std::rc::Rc;
 
 /// Decides the requests of one connection.
-pub(crate) struct Batch {
+pub(super) struct Batch {
     pub(super) core: Rc<Core>,
     pub(super) connection: Rc<Connection>,
+    voice: Rc<NativeVoice>,
     /// Outcomes of this batch that are worth remembering; empty between batches.
     pub(super) outcomes: Vec<(u64, Remembered)>,
 }
 
-/// How far a batch came.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Decided {
-    /// How many bytes were used.
-    pub(crate) bytes: usize,
-    /// It was broken off: there may be complete frames among the rest.
-    pub(crate) more: bool,
-    /// How many requests there were.
-    pub(crate) requests: u64,
-}
-
 impl Batch {
-    pub(crate) fn new(core: Rc<Core>, connection: Rc<Connection>) -> Self {
+    pub(super) fn new(core: Rc<Core>, connection: Rc<Connection>, voice: Rc<NativeVoice>) -> Self {
         Batch {
             core,
             connection,
+            voice,
             outcomes: Vec::new(),
         }
-    }
-
-    /// Decides the complete frames in `bytes` and appends the replies, until `out` holds `out_high` or something took long.
-    /// The error is of the kind after which the stream cannot be read on.
-    pub(crate) fn decide(
-        &mut self,
-        bytes: &[u8],
-        out: &mut BytesMut,
-        out_high: usize,
-    ) -> Result<Decided, DecodeError> {
-        if bytes.is_empty() {
-            return Ok(Decided::default());
-        }
-        let mut unread = bytes;
-        let start = out.len();
-        let now = self.core.shared.clock.now();
-        // Not another count of `shared` itself: all cores would write to one line with every batch.
-        let core = self.core.clone();
-        let shared = &*core.shared;
-        let _batch = shared.engine.batch();
-        let connection = self.connection.clone();
-        let mut seat = connection.seat.borrow_mut();
-        // Before anything of this is written, what it changes must be remembered: a reply that is lost on the way may be
-        // asked for again at any moment.
-        let mut memory = connection.outcomes.lock();
-        let mut requests = 0;
-        // Any sign of life keeps the session alive, but not every one costs a write.
-        if self.connection.session.wants_keeping(now) {
-            let session = &self.connection.session;
-            let ttl_ms = u64::from(session.ttl_ms);
-            if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
-                self.core.books.session_kept(session, until);
-            }
-        }
-        let mut more = false;
-        // How many of the requests that come next have been looked at ahead of time.
-        let mut warm = 0;
-        let result = loop {
-            if warm == 0 {
-                warm_up(&shared.engine, unread);
-                warm = engine::WARM_MAX;
-            }
-            warm -= 1;
-            if more || out.len() >= out_high {
-                more = true;
-                break Ok(());
-            }
-            match Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX) {
-                // An answer without an id would be one to the connection. So is this, then.
-                Ok(Some(frame)) if frame.request_id == RequestId::NONE => {
-                    let field = "request id";
-                    break Err(DecodeError::Zero { field });
-                }
-                Ok(Some(frame)) if frame.is_repeated() => {
-                    requests += 1;
-                    // Looks into the memory of all connections of the session, this one's among them.
-                    // Whoever finds an outcome may rely on its record being in the log.
-                    self.core.replies.append_now();
-                    memory.extend(self.outcomes.drain(..));
-                    MutexGuard::unlocked(&mut memory, || {
-                        self.decide_one(&frame, &mut seat, now, out);
-                    });
-                    more = takes_long(frame.kind);
-                }
-                Ok(Some(frame)) => {
-                    requests += 1;
-                    self.decide_one(&frame, &mut seat, now, out);
-                    more = takes_long(frame.kind);
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        let metrics = self.core.metrics();
-        metrics.batches.bump();
-        metrics.requests.add(requests);
-        self.core.replies.pause_before_append();
-        self.core.replies.append_now();
-        memory.extend(self.outcomes.drain(..));
-        self.core.replies.hold_back(&connection, out, start);
-        let bytes = bytes.len() - unread.len();
-        result.map(|()| Decided {
-            bytes,
-            more,
-            requests,
-        })
     }
 
     fn decide_one(&mut self, frame: &Frame<'_>, seat: &mut Seat, now: Tick, out: &mut BytesMut) {
@@ -187,7 +94,7 @@ impl Batch {
                 shared.end_session(seat.session());
                 self.core.books.session_ended(&self.connection.session);
                 Reply::Bye.append(id, out);
-                self.connection.say_goodbye();
+                self.voice.hear_goodbye();
             }
             Request::Reclaim(reclaim) => self.reclaim(id, &reclaim, seat, now, out),
             Request::Hello(_) => {
@@ -496,6 +403,101 @@ impl Batch {
     pub(super) fn is_held_by(&self, owner: SessionId, key: Key<'_>, now: Tick) -> bool {
         let engine = &self.core.shared.engine;
         engine.is_held_by(key, owner, now)
+    }
+}
+
+impl Dialect for Batch {
+    const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize;
+    const INCOMPLETE: &'static str = "a frame did not complete in time";
+    type Malformed = DecodeError;
+
+    fn decide(
+        &mut self,
+        bytes: &[u8],
+        out: &mut BytesMut,
+        out_high: usize,
+    ) -> Result<Decided, DecodeError> {
+        if bytes.is_empty() {
+            return Ok(Decided::default());
+        }
+        let mut unread = bytes;
+        let start = out.len();
+        let now = self.core.shared.clock.now();
+        // Not another count of `shared` itself: all cores would write to one line with every batch.
+        let core = self.core.clone();
+        let shared = &*core.shared;
+        let _batch = shared.engine.batch();
+        let (connection, voice) = (self.connection.clone(), self.voice.clone());
+        let mut seat = connection.seat.borrow_mut();
+        // Before anything of this is written, what it changes must be remembered: a reply that is lost on the way may be
+        // asked for again at any moment.
+        let mut memory = voice.outcomes.lock();
+        let mut requests = 0;
+        // Any sign of life keeps the session alive, but not every one costs a write.
+        if self.connection.session.wants_keeping(now) {
+            let session = &self.connection.session;
+            let ttl_ms = u64::from(session.ttl_ms);
+            if let Some(until) = shared.engine.keep_alive(session.id, ttl_ms, now) {
+                self.core.books.session_kept(session, until);
+            }
+        }
+        let mut more = false;
+        // How many of the requests that come next have been looked at ahead of time.
+        let mut warm = 0;
+        let result = loop {
+            if warm == 0 {
+                warm_up(&shared.engine, unread);
+                warm = engine::WARM_MAX;
+            }
+            warm -= 1;
+            if more || out.len() >= out_high {
+                more = true;
+                break Ok(());
+            }
+            match Frame::split(&mut unread, limits::REQUEST_FRAME_BYTES_MAX) {
+                // An answer without an id would be one to the connection. So is this, then.
+                Ok(Some(frame)) if frame.request_id == RequestId::NONE => {
+                    let field = "request id";
+                    break Err(DecodeError::Zero { field });
+                }
+                Ok(Some(frame)) if frame.is_repeated() => {
+                    requests += 1;
+                    // Looks into the memory of all connections of the session, this one's among them.
+                    // Whoever finds an outcome may rely on its record being in the log.
+                    self.core.replies.append_now();
+                    memory.extend(self.outcomes.drain(..));
+                    MutexGuard::unlocked(&mut memory, || {
+                        self.decide_one(&frame, &mut seat, now, out);
+                    });
+                    more = takes_long(frame.kind);
+                }
+                Ok(Some(frame)) => {
+                    requests += 1;
+                    self.decide_one(&frame, &mut seat, now, out);
+                    more = takes_long(frame.kind);
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let metrics = self.core.metrics();
+        metrics.batches.bump();
+        metrics.requests.add(requests);
+        self.core.replies.pause_before_append();
+        self.core.replies.append_now();
+        memory.extend(self.outcomes.drain(..));
+        self.core.replies.hold_back(&connection, out, start);
+        let bytes = bytes.len() - unread.len();
+        result.map(|()| Decided {
+            bytes,
+            more,
+            requests,
+            is_last: false,
+        })
+    }
+
+    fn leave(&mut self) {
+        self.connection.session.detach(self.connection.id);
     }
 }
 

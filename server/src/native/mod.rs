@@ -2,8 +2,12 @@
 
 mod acquire;
 mod claim;
-pub(crate) mod dispatch;
+mod dispatch;
 mod inspect;
-pub(crate) mod opening;
+mod opening;
 mod repeat;
-pub(crate) mod reply;
+mod reply;
+mod serve;
+mod voice;
+
+pub(crate) use serve::serve;

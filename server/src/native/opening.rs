@@ -1,11 +1,13 @@
 //! The opening of a connection: a hello in time, a token if one is needed, a session. Until then a peer costs one small
 //! buffer.
 
-use crate::conn::connection::{self, Connection, Speech};
-use crate::conn::places::{InLine, OPERATOR_NAME, Place};
+use crate::conn::connection::Connection;
+use crate::conn::conversation;
+use crate::conn::places::{OPERATOR_NAME, Place, Stranger};
 use crate::conn::stopping;
 use crate::core::Core;
 use crate::core::mail::Mail;
+use crate::native::voice::NativeVoice;
 use crate::observe::notices::Notice;
 use crate::session::registry::{REMEMBERED_MAX, Session};
 use bytes::{Buf, BytesMut};
@@ -35,18 +37,25 @@ impl Refusal {
     }
 }
 
+/// A peer that was let in.
+pub(super) struct Opened {
+    pub(super) connection: Rc<Connection>,
+    pub(super) voice: Rc<NativeVoice>,
+    pub(super) place: Place,
+}
+
 /// Does the opening. `None`: the peer was told why not, or had to give way to newer ones, and is
 /// gone. What came behind the hello stays in `unread`.
-pub(crate) async fn open(
+pub(super) async fn open(
     core: &Rc<Core>,
     stream: &mut TcpStream,
     address: SocketAddr,
     unread: &mut BytesMut,
-    stranger: InLine,
-) -> Option<(Rc<Connection>, Place)> {
+    stranger: Stranger,
+) -> Option<Opened> {
     tokio::select! {
         biased;
-        opened = introduce(core, stream, address, unread) => opened,
+        opened = introduce(core, stream, address, unread, &stranger) => opened,
         () = stranger.gives_way() => None,
     }
 }
@@ -58,13 +67,14 @@ async fn introduce(
     stream: &mut TcpStream,
     address: SocketAddr,
     unread: &mut BytesMut,
-) -> Option<(Rc<Connection>, Place)> {
+    stranger: &Stranger,
+) -> Option<Opened> {
     let heard = tokio::select! {
         biased;
         () = core.shared.stop.cancelled() => Err(shutting_down()),
-        heard = tokio::time::timeout(core.shared.config.hello_timeout, hear(stream, unread)) => {
-            let too_slow = || Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time");
-            heard.unwrap_or_else(|_| Err(too_slow()))
+        heard = hear(stream, unread) => heard,
+        () = stranger.is_late() => {
+            Err(Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time"))
         }
     };
     let result = match heard {
@@ -97,7 +107,7 @@ async fn introduce(
                 message: Message::clipped(&refusal.message),
             };
             reply.append(request_id, &mut out);
-            connection::finish(stream, &out).await;
+            conversation::finish(stream, &out).await;
             None
         }
     }
@@ -129,7 +139,7 @@ async fn admit(
     core: &Rc<Core>,
     frame: &[u8],
     address: SocketAddr,
-) -> Result<(Rc<Connection>, Place), (RequestId, Refusal)> {
+) -> Result<Opened, (RequestId, Refusal)> {
     let mut rest = frame;
     let split = Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX);
     let frame = split.ok().flatten().expect("it was split a moment ago");
@@ -189,16 +199,17 @@ async fn admit(
     };
     let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
     session.forget_before(request_id.get());
+    let mut voice = None;
     let connection = core.insert(|id| {
         let outcomes = session.attach(id, address);
-        Connection::new(
-            id,
+        let voice = voice.insert(Rc::new(NativeVoice::new(
+            core.shared.clone(),
             session.clone(),
-            core.seat(session.id),
             outcomes,
-            Speech::Native,
-        )
+        )));
+        Connection::new(id, session.clone(), core.seat(session.id), voice.clone())
     });
+    let voice = voice.expect("made with its connection");
     let config = &core.shared.config;
     let welcome = Welcome {
         version,
@@ -219,7 +230,11 @@ async fn admit(
         Reply::Welcome(welcome).append(request_id, out)
     });
     core.replies.end_turn();
-    Ok((connection, place))
+    Ok(Opened {
+        connection,
+        voice,
+        place,
+    })
 }
 
 fn shutting_down() -> Refusal {

@@ -5,7 +5,7 @@
 use super::glob;
 use super::refusal::Refusal;
 use crate::conn::id::ConnectionId;
-use crate::core::mail::{Mail, Switchboard};
+use crate::core::mail::{Mail, Message, Switchboard};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -52,15 +52,6 @@ struct Listeners {
 pub(crate) enum Topic {
     Channel,
     Pattern,
-}
-
-/// One message on its way to one listener.
-#[derive(Debug)]
-pub(crate) struct Message {
-    /// The pattern that matched; `None` for a listener of the channel itself.
-    pub(crate) pattern: Option<Box<[u8]>>,
-    pub(crate) channel: Box<[u8]>,
-    pub(crate) payload: Box<[u8]>,
 }
 
 impl Listeners {

@@ -5,10 +5,12 @@ use super::channels::{Channels, Topic};
 use super::command::Command;
 use super::name::Name;
 use super::port::Card;
+use super::voice::RedisVoice;
 use crate::conn::id::ConnectionId;
 use engine::Tick;
 use protocol::resp::Version;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How many commands a transaction may have.
@@ -25,6 +27,7 @@ pub(crate) const WATCHED_MAX: usize = 1_024;
 
 pub(crate) struct Client {
     pub(crate) card: Arc<Card>,
+    pub(crate) voice: Rc<RedisVoice>,
     pub(crate) version: Version,
     pub(crate) db: u8,
     pub(crate) is_authenticated: bool,
@@ -78,9 +81,10 @@ pub(crate) enum Blocked {
 }
 
 impl Client {
-    pub(crate) fn new(card: Arc<Card>, is_authenticated: bool) -> Self {
+    pub(crate) fn new(card: Arc<Card>, voice: Rc<RedisVoice>, is_authenticated: bool) -> Self {
         Client {
             card,
+            voice,
             version: Version::V2,
             db: 0,
             is_authenticated,
@@ -93,6 +97,12 @@ impl Client {
             last_wait: 0,
             last_command: None,
         }
+    }
+
+    /// The client has chosen its version.
+    pub(crate) fn speak(&mut self, version: Version) {
+        self.version = version;
+        self.voice.set_version(version);
     }
 
     pub(crate) fn topics(&mut self, topic: Topic) -> &mut BTreeSet<Box<[u8]>> {

@@ -1,30 +1,16 @@
 //! Accepting Redis clients. Over TCP every core has a listener of its own, as for native clients.
 //! There is only one Unix socket, from which all cores accept.
 
-use crate::conn::listener::{Arrival, admit_or_pause, bind_all};
+use super::serve::serve;
+use crate::conn::listener::{self, admit_or_pause, bind_all};
+use crate::conn::socket::Socket;
 use crate::core::Core;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-
-/// A connection of either kind.
-pub(crate) enum Stream {
-    Tcp(TcpStream, SocketAddr),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    /// For logs and `CLIENT LIST`.
-    pub(crate) fn address(&self) -> String {
-        match self {
-            Stream::Tcp(_, address) => address.to_string(),
-            Stream::Unix(_) => "unix".to_owned(),
-        }
-    }
-}
+use tokio::net::UnixListener;
 
 /// The listeners of all cores, before the cores have them.
 #[derive(Default)]
@@ -88,16 +74,10 @@ impl Drop for Listeners {
 
 /// Accepts until the server stops.
 pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    loop {
-        let accepted = listener.accept().await;
-        let redis = |(stream, address): (TcpStream, SocketAddr)| {
-            // Replies are whole batches already. Waiting for more would only delay them.
-            let _ = stream.set_nodelay(true);
-            Arrival::Redis(Stream::Tcp(stream, address))
-        };
-        admit_or_pause(&core, accepted.map(redis)).await;
-    }
+    listener::accept(core, listener, |core, stream, address, stranger| {
+        serve(core, Socket::Tcp(stream), address.to_string(), stranger)
+    })
+    .await
 }
 
 /// Accepts until the server stops. The first core that wakes takes the connection.
@@ -107,8 +87,9 @@ pub(crate) async fn accept_unix(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     loop {
-        let accepted = listener.accept().await;
-        let redis = |(stream, _)| Arrival::Redis(Stream::Unix(stream));
-        admit_or_pause(&core, accepted.map(redis)).await;
+        let accepted = listener.accept().await.map(|(stream, _)| {
+            |core, stranger| serve(core, Socket::Unix(stream), "unix".to_owned(), stranger)
+        });
+        admit_or_pause(&core, accepted).await;
     }
 }

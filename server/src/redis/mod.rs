@@ -34,17 +34,8 @@ mod serve;
 mod signals;
 mod talk;
 mod value;
+mod voice;
 
-pub(crate) use channels::Message;
-pub(crate) use command::{write_grant, write_message};
-pub(crate) use listener::{Listeners, Stream, accept_tcp, accept_unix};
+pub(crate) use listener::{Listeners, accept_tcp, accept_unix};
 pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
 pub(crate) use script::recognise_text;
-pub(crate) use serve::serve;
-
-use protocol::resp::Writer;
-
-/// Answers a waiting client when the server stops.
-pub(crate) fn write_stopping(out: &mut Writer<'_>) {
-    out.error(&refusal::Refusal::Stopping.to_string());
-}

@@ -10,14 +10,15 @@ use super::plan::{Args, Naming, Plan};
 use super::port::{Card, Port};
 use super::refusal::Refusal;
 use super::section::{Keyspace, Section};
+use super::voice::RedisVoice;
 use crate::conn::connection::Connection;
-use crate::conn::places::{InLine, Place};
+use crate::conn::dialect::{Decided, Dialect};
+use crate::conn::places::{Place, Stranger};
 use crate::core::Core;
-use crate::native::dispatch::Decided;
 use crate::observe::notices::Notice;
 use bytes::BytesMut;
 use engine::{Key, Seat, Tick};
-use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments};
+use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments, limits};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -31,15 +32,15 @@ const WARM_BYTES_MIN: usize = 128;
 /// One client's conversation.
 pub(crate) struct Talk {
     core: Rc<Core>,
-    pub(crate) connection: Rc<Connection>,
-    pub(crate) client: Client,
-    pub(crate) standing: Standing,
+    connection: Rc<Connection>,
+    client: Client,
+    standing: Standing,
     reader: Reader,
 }
 
 /// Whether a client has introduced itself.
-pub(crate) enum Standing {
-    Stranger(InLine),
+enum Standing {
+    Stranger(Stranger),
     /// It has, and keeps its place until the connection is closed.
     Introduced {
         _place: Place,
@@ -47,7 +48,7 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    pub(crate) fn stranger(&self) -> Option<&InLine> {
+    fn stranger(&self) -> Option<&Stranger> {
         match self {
             Standing::Stranger(stranger) => Some(stranger),
             Standing::Introduced { .. } => None,
@@ -95,22 +96,50 @@ impl Talk {
     pub(crate) fn new(
         core: Rc<Core>,
         connection: Rc<Connection>,
+        voice: Rc<RedisVoice>,
         card: Arc<Card>,
-        stranger: InLine,
+        stranger: Stranger,
     ) -> Self {
         let is_authenticated = !core.shared.tokens.is_required();
         Talk {
             core,
             connection,
-            client: Client::new(card, is_authenticated),
+            client: Client::new(card, voice, is_authenticated),
             standing: Standing::Stranger(stranger),
             reader: Reader::new(),
         }
     }
 
-    /// Carries out the complete commands in `bytes` and appends the replies, until `out` holds `out_high`, one of them blocks
-    /// or the client leaves. The error is of the kind after which the stream cannot be read on.
-    pub(crate) fn decide(
+    fn leave_lines(&mut self) {
+        let id = self.connection.id;
+        self.with_lists(|section, names| command::give_up_waiting(section, names, id));
+    }
+
+    /// Calls `act` with the lists that this client waits for, if it waits for any.
+    fn with_lists<T: Default>(
+        &self,
+        act: impl FnOnce(&mut Section<'_>, &[Name<'static>]) -> Result<T, Refusal>,
+    ) -> T {
+        let Some(Blocked::Lists { names, .. }) = &self.client.blocked else {
+            return T::default();
+        };
+        let shared = &self.core.shared;
+        let port = shared.redis.get().expect("it has a client");
+        let mut seat = self.connection.seat.borrow_mut();
+        let now = shared.clock.now();
+        let mut keyspace = Keyspace::new(&self.core, port, &mut seat, now);
+        // The section is opened for these very names, so none of them is refused.
+        act(&mut keyspace.open(names), names).unwrap_or_default()
+    }
+}
+
+impl Dialect for Talk {
+    const MESSAGE_BYTES_MAX: usize = limits::COMMAND_BYTES_MAX;
+    const INCOMPLETE: &'static str = "a command did not complete in time";
+    type Malformed = ProtocolError;
+
+    /// Carries out the complete commands in `bytes`, until one of them blocks or the client leaves.
+    fn decide(
         &mut self,
         bytes: &[u8],
         out: &mut BytesMut,
@@ -179,30 +208,37 @@ impl Talk {
         metrics.requests.add(decided.requests);
         metrics.redis_commands.add(decided.requests);
         self.core.replies.hold_back(&self.connection, out, start);
+        decided.is_last = self.client.is_leaving;
         result.map(|()| decided)
     }
 
-    // ---- blocking
-
-    pub(crate) fn is_blocked(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         self.client.blocked.is_some()
     }
 
-    pub(crate) fn block_due(&self) -> Option<Instant> {
+    fn blocked_until(&self) -> Option<Instant> {
         match &self.client.blocked {
             Some(Blocked::Lists { until, .. }) => *until,
             _ => None,
         }
     }
 
-    /// Something may have come that this client waits for.
-    pub(crate) fn look_again(&mut self) {
+    /// The time is up for which a list was waited for.
+    fn end_block(&mut self) {
+        self.leave_lines();
+        self.client.blocked = None;
+        let version = self.client.version;
+        self.connection
+            .send(|out| Writer::new(out, version).null_array());
+    }
+
+    fn look_again(&mut self) {
         match &self.client.blocked {
-            // Whoever delivered it has answered it.
+            // The delivery of the grant has answered it.
             Some(Blocked::Lock) if self.connection.waits.borrow().is_empty() => {
                 self.client.blocked = None;
             }
-            Some(Blocked::Lists { .. }) if self.connection.list_ready.take() => {
+            Some(Blocked::Lists { .. }) if self.client.voice.take_list_ready() => {
                 let version = self.client.version;
                 let id = self.connection.id;
                 let mut reply = BytesMut::new();
@@ -218,46 +254,20 @@ impl Talk {
         }
     }
 
-    /// The time is up for which a list was waited for.
-    pub(crate) fn stop_waiting(&mut self) {
-        self.leave_lines();
-        self.client.blocked = None;
-        let version = self.client.version;
-        self.connection
-            .send(|out| Writer::new(out, version).null_array());
+    fn stranger(&self) -> Option<&Stranger> {
+        self.standing.stranger()
     }
 
-    /// The connection goes: nobody is to wait for it.
-    pub(crate) fn leave(&mut self) {
+    /// Leaves lines, channels and the list of clients.
+    fn leave(&mut self) {
         self.leave_lines();
         self.client.blocked = None;
         let shared = self.core.shared.clone();
         if let Some(port) = shared.redis.get() {
             self.client
                 .unsubscribe_all(&port.channels, self.connection.id);
+            port.leave(&self.client.card);
         }
-    }
-
-    fn leave_lines(&mut self) {
-        let id = self.connection.id;
-        self.with_lists(|section, names| command::give_up_waiting(section, names, id));
-    }
-
-    /// Calls `act` with the lists that this client waits for, if it waits for any.
-    fn with_lists<T: Default>(
-        &self,
-        act: impl FnOnce(&mut Section<'_>, &[Name<'static>]) -> Result<T, Refusal>,
-    ) -> T {
-        let Some(Blocked::Lists { names, .. }) = &self.client.blocked else {
-            return T::default();
-        };
-        let shared = &self.core.shared;
-        let port = shared.redis.get().expect("it has a client");
-        let mut seat = self.connection.seat.borrow_mut();
-        let now = shared.clock.now();
-        let mut keyspace = Keyspace::new(&self.core, port, &mut seat, now);
-        // The section is opened for these very names, so none of them is refused.
-        act(&mut keyspace.open(names), names).unwrap_or_default()
     }
 }
 

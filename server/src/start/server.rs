@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::core::pauses::{Pause, PauseHook};
 use crate::core::shared::{AdmissionHook, Shared};
 use crate::core::wakeup::{SyncHook, Wakeup};
+use crate::native;
 use crate::observe::audit;
 use crate::observe::http::Http;
 use crate::redis;
@@ -461,7 +462,7 @@ fn run_core(
             spawn_accepting(&shared, id, accepting);
         }
         tokio::select! {
-            result = listener::accept(core.clone(), doors.native) => {
+            result = listener::accept(core.clone(), doors.native, native::serve) => {
                 if let Err(error) = result {
                     tracing::error!("core {id} cannot accept connections: {error}");
                 }

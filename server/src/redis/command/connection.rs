@@ -61,8 +61,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     if let Some(name) = name {
         *call.client.card.name.lock() = name;
     }
-    call.client.version = version;
-    call.connection.speak(version);
+    call.client.speak(version);
     out.set_version(version);
     out.map(7);
     out.bulk(b"server");
@@ -127,10 +126,9 @@ pub(super) fn reset(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     client.transaction = None;
     client.watched.clear();
     client.db = 0;
-    client.version = Version::V2;
+    client.speak(Version::V2);
     client.is_authenticated = !core.shared.tokens.is_required();
     client.card.name.lock().clear();
-    call.connection.speak(Version::V2);
     out.set_version(Version::V2);
     out.simple("RESET");
     Ok(())

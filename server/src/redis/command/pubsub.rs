@@ -1,7 +1,8 @@
 //! Channels. Redisson and Spring wake their waiters with them.
 
 use super::Call;
-use crate::redis::channels::{self, Message, SUBSCRIPTIONS_MAX, Topic};
+use crate::core::mail::Message;
+use crate::redis::channels::{self, SUBSCRIPTIONS_MAX, Topic};
 use crate::redis::glob;
 use crate::redis::refusal::Refusal;
 use protocol::resp::Writer;
