@@ -1,18 +1,21 @@
-//! Doors for `fuzz-tests`: what this crate makes of bytes that others have written. Not part of the library's interface.
+//! Doors for `fuzz-tests`: what this crate makes of bytes that others have written. Not part of the
+//! library's interface.
 //!
-//! Each function takes any bytes, must come to an end without a panic, and asserts what has to hold whatever they are.
+//! Each function takes any bytes, must come to an end without a panic, and asserts what has to hold
+//! whatever they are.
 
+use crate::Server;
 use crate::observe::http;
 use crate::observe::metrics::Counter;
 use crate::redis::recognise_text;
-use crate::start::server::Server;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use engine::{KEY_BYTES_MAX, Key};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use std::sync::OnceLock;
 
-/// Looks which of the known scripts a text is. What does not change its meaning must not change the answer.
+/// Looks which of the known scripts a text is. What does not change its meaning must not change the
+/// answer.
 pub fn recognise_script(text: &[u8]) {
     let recognise = |text: &[u8]| recognise_text(text, &Counter::default()).script;
     let script = recognise(text);
@@ -33,7 +36,8 @@ const SCRIPT_BYTES_SURE: usize = 60 * 1024;
 /// The longest body that is looked at.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// Answers one request of the HTTP side: a line with method and target, then a line for each header.
+/// Answers one request of the HTTP side: a line with method and target, then a line for each
+/// header.
 pub fn answer_http(head: &[u8]) {
     if let Some(request) = request(head) {
         answer(request);

@@ -45,8 +45,7 @@ mod system;
 pub use config::Config;
 #[doc(hidden)]
 pub use core::pauses::Pause;
-pub use start::server::{Builder, Server, check, run, run_with};
-pub use start::start_error::StartError;
+pub use start::{Builder, Server, StartError, check, run, run_with};
 pub use storage::EXIT_DISK;
 pub use system::panics::{EXIT_PANIC, OnPanic};
 pub use system::wall_clock::shift_wall_clock;

@@ -1,4 +1,5 @@
-//! The program `fencepost`: flags to settings to a running server. Everything else it can do is in `cli/`.
+//! The program `fencepost`: flags to settings to a running server. Everything else it can do is in
+//! `cli/`.
 
 extern crate fencepost_server as server;
 
@@ -10,7 +11,8 @@ use cli::flags::ServeArgs;
 use server::StartError;
 use std::process::ExitCode;
 
-/// Sessions and connections come and go on other threads than they were made on; this allocator is good at that.
+/// Sessions and connections come and go on other threads than they were made on; this allocator is
+/// good at that.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,7 +1,8 @@
 //! Puts a [`Config`] together: flags before environment before file before defaults.
 //!
-//! Every value that is given is checked, also one that a stronger source overrides: a mistake in a file does not wait for
-//! the day on which somebody leaves out a flag. Each mistake is one sentence that says where it was made.
+//! Every value that is given is checked, also one that a stronger source overrides: a mistake in a
+//! file does not wait for the day on which a flag is left out. Each mistake is one sentence that
+//! says where it was made.
 
 use super::{Config, SETTINGS, Setting, SettingError};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// Names the file, for those who do not want to use the flag `--config`.
+/// Names the file, instead of the flag `--config`.
 const CONFIG_VARIABLE: &str = "FENCEPOST_CONFIG";
 /// A name this much like another one is taken for a slip of the pen.
 const LIKENESS_MIN: f64 = 0.8;
@@ -29,7 +30,7 @@ pub struct Sources {
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// Nothing was said.
     Default,
     /// A line of the file.
     File {
@@ -66,7 +67,7 @@ pub struct Loaded {
     origins: Vec<Origin>,
 }
 
-/// Why there is no configuration. Concerns whoever starts the server; it does not start.
+/// Why there is no configuration. The operator acts on it: the server does not start.
 #[derive(Debug)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -99,7 +100,7 @@ pub enum ConfigError {
     },
     /// A value cannot be used.
     Setting {
-        /// Who gave it.
+        /// Where it came from.
         at: Origin,
         /// What is wrong with it.
         error: SettingError,
@@ -177,7 +178,7 @@ impl Sources {
 }
 
 impl Loaded {
-    /// Who decided this setting.
+    /// Which source decided this setting.
     pub fn origin_of(&self, name: &str) -> &Origin {
         let index = SETTINGS.iter().position(|setting| setting.name == name);
         &self.origins[index.expect("every name comes from the table")]
@@ -189,7 +190,7 @@ impl Loaded {
             .iter()
             .map(|setting| format!("{} = {}", setting.name, (setting.to_toml)(&self.config)))
             .collect();
-        // One long path should not push everybody's comment out of sight.
+        // One long path should not push every comment out of sight.
         let width = values
             .iter()
             .map(String::len)
@@ -256,7 +257,8 @@ impl Loaded {
                 DeValue::String(text) => text.to_string(),
                 DeValue::Boolean(is_on) => is_on.to_string(),
                 DeValue::Integer(number) if number.radix() == 10 => number.to_string(),
-                // As it stands in the file: no kind of value takes these, and the error shows what was written.
+                // As it stands in the file: no kind of value takes these, and the error shows what
+                // was written.
                 _ => text[value.span()].split_whitespace().collect(),
             };
             self.set(setting, &text, at)?;
@@ -290,8 +292,9 @@ impl Loaded {
         Ok(())
     }
 
-    /// Strangers are no error here, as they are in the file: orchestrators put variables like `FENCEPOST_SERVICE_HOST`
-    /// into the environment of everything that runs near a service of that name.
+    /// Strangers are no error here, as they are in the file: orchestrators put variables like
+    /// `FENCEPOST_SERVICE_HOST` into the environment of everything that runs near a service of that
+    /// name.
     fn warn_if_misspelt(&mut self, name: &str) {
         // The command line's own.
         if ["CONFIG", "SERVER", "TOKEN_FILE", "KEY", "FENCE"].contains(&name) {

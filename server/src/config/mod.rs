@@ -1,10 +1,12 @@
-//! Every setting of the server: what it is called, what it means, what it may be and what it is when nobody says.
+//! Every setting of the server: what it is called, what it means, what it may be and what it is by
+//! default.
 //!
-//! The table below is the one place that knows a setting. From it come the fields of [`Config`], the flags and their
-//! help, the environment variables, the keys of the TOML file, `--print-config` and the checks. A new setting is a new
-//! entry there and nothing else.
+//! The table below is the one place that knows a setting. From it come the fields of [`Config`],
+//! the flags and their help, the environment variables, the keys of the TOML file, `--print-config`
+//! and the checks. A new setting is a new entry there and nothing else.
 //!
-//! `load.rs` puts a [`Config`] together from flags, environment and file; `value.rs` reads and writes single values.
+//! `load.rs` puts a [`Config`] together from flags, environment and file; `value.rs` reads and
+//! writes single values.
 
 mod load;
 mod value;
@@ -24,7 +26,8 @@ use value::{
 
 /// Shards are spread over the I/O threads, and the engine numbers them with one byte.
 const SHARDS_MAX: u32 = 256;
-/// Enough that threads seldom meet at a shard's mutex, and that shards share out evenly over an odd number of threads.
+/// Enough that threads seldom meet at a shard's mutex, and that shards share out evenly over an odd
+/// number of threads.
 const SHARDS_PER_THREAD: u32 = 32;
 /// What the engine can number of sessions, waiters and the like.
 const ENTRIES_MAX: u32 = (1 << 24) - 1;
@@ -51,7 +54,7 @@ pub enum LogFormat {
 
 /// The least important log lines that are still written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-#[allow(missing_docs, reason = "named after the levels everybody knows")]
+#[allow(missing_docs, reason = "named after the usual levels")]
 pub enum LogLevel {
     Off,
     Error,
@@ -63,7 +66,8 @@ pub enum LogLevel {
 
 /// One line of the table of settings, with the types of the values rubbed out.
 pub struct Setting {
-    /// As in the TOML file; with dashes it is the flag, in capitals after `FENCEPOST_` the environment variable.
+    /// As in the TOML file; with dashes it is the flag, in capitals after `FENCEPOST_` the
+    /// environment variable.
     pub name: &'static str,
     /// The group it is listed in.
     pub heading: &'static str,
@@ -105,7 +109,7 @@ impl Setting {
     }
 }
 
-/// A setting that cannot be used as it is. Whoever set it acts on it: the server does not start.
+/// A setting that cannot be used as it is. The operator acts on it: the server does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     /// Its name.
@@ -124,7 +128,8 @@ impl std::error::Error for SettingError {}
 
 /// Makes `Config`, its defaults and `SETTINGS` out of one table.
 ///
-/// An entry reads: its meaning, its name and type, its default, the kind of text it is written as, and perhaps its range.
+/// An entry reads: its meaning, its name and type, its default, the kind of text it is written as,
+/// and perhaps its range.
 macro_rules! settings {
     ($(
         $heading:literal {
@@ -134,8 +139,8 @@ macro_rules! settings {
             )+
         }
     )+) => {
-        /// All settings of a server. Made by hand for a server inside another program, where [`Config::default`] is a good
-        /// start; by [`Sources::load`] for the program `fencepost`.
+        /// All settings of a server. Made by hand for a server inside another program, where
+        /// [`Config::default`] is a good start; by [`Sources::load`] for the program `fencepost`.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($($(#[doc = $doc])+ pub $name: $type,)+)+
@@ -171,41 +176,45 @@ macro_rules! settings {
 
 settings! {
     "Network" {
-        /// Where clients connect. An address that other machines can reach needs auth_token_file as well.
-        /// Port 0 takes a free one.
+        /// Where clients connect. An address that other machines can reach needs auth_token_file as
+        /// well. Port 0 takes a free one.
         listen: SocketAddr = loopback(7400), ADDRESS;
-        /// Where metrics, health and a read-only view of the locks are served over HTTP. An address that other
-        /// machines can reach needs auth_token_file as well.
+        /// Where metrics, health and a read-only view of the locks are served over HTTP. An address
+        /// that other machines can reach needs auth_token_file as well.
         http: Option<SocketAddr> = Some(loopback(7401)), ADDRESS_OR_OFF;
-        /// A file with the tokens that clients may show, one per line; lines that start with # are comments.
-        /// Several at once let you rotate them.
+        /// A file with the tokens that clients may show, one per line; lines that start with # are
+        /// comments. Several at once let you rotate them.
         auth_token_file: Option<PathBuf> = None, PATH_OR_OFF;
         /// What the server calls itself to its clients.
         server_name: String = concat!("fencepost ", env!("CARGO_PKG_VERSION")).to_owned(), SERVER_NAME;
     }
     "Redis port" {
-        /// Where clients of Redis connect, unchanged: see docs/redis.md. An address that other machines can reach needs
-        /// auth_token_file as well; its tokens are the passwords.
+        /// Where clients of Redis connect, unchanged: see docs/redis.md. An address that other
+        /// machines can reach needs auth_token_file as well; its tokens are the passwords.
         redis_listen: Option<SocketAddr> = None, ADDRESS_OR_OFF;
-        /// A Unix socket for clients of Redis. Whoever may open it may connect.
+        /// A Unix socket for clients of Redis. Any process that may open it may connect.
         redis_unix: Option<PathBuf> = None, PATH_OR_OFF;
-        /// The longest time that a lock taken through this port lives without being renewed; one taken without a time gets
-        /// this one. 0 is no limit, and locks without an end are possible.
+        /// The longest time that a lock taken through this port lives without being renewed; one
+        /// taken without a time gets this one. 0 is no limit, and locks without an end are
+        /// possible.
         redis_max_ttl: Duration = Duration::ZERO, TIME, in Duration::ZERO..=DAY * 366;
-        /// Refuse commands that end or take somebody's lock without showing that it is the caller's: DEL, SET over a held key,
-        /// FLUSHDB and their like.
+        /// Refuse commands that end or take a lock without showing that it is the caller's: DEL,
+        /// SET over a held key, FLUSHDB and their like.
         redis_strict: bool = false, SWITCH;
     }
     "Storage" {
         /// The directory for what has to survive a restart.
         data_dir: PathBuf = PathBuf::from("./fencepost-data"), PATH;
-        /// What survives a crash: nothing (fences still rise, by the clock), every fence, or every lease as well.
+        /// What survives a crash: nothing (fences still rise, by the clock), every fence, or every
+        /// lease as well.
         durability: Durability = Durability::Fence, DURABILITY;
-        /// After a stop without notice and with durability "fence": wait until all leases from before have ended, so that
-        /// their holders can claim them. Off, locks are granted at once, and only resources that check fences are safe.
+        /// After a stop without notice and with durability "fence": wait until all leases from
+        /// before have ended, so that their holders can claim them. Off, locks are granted at once,
+        /// and only resources that check fences are safe.
         grace: bool = true, ON_OFF;
-        /// The longest grace period that a crash may cost with durability "fence". Leases and sessions longer than this are
-        /// written down one by one, and their replies wait for the disk; shorter ones are not, and the grace period covers them.
+        /// The longest grace period that a crash may cost with durability "fence". Leases and
+        /// sessions longer than this are written down one by one, and their replies wait for the
+        /// disk; shorter ones are not, and the grace period covers them.
         grace_max: Duration = Duration::from_secs(30), TIME, in Duration::from_secs(1)..=DAY;
     }
     "Threads" {
@@ -213,14 +222,15 @@ settings! {
         threads: u32 = 0, count(), in 0..=SHARDS_MAX;
         /// Keep every I/O thread on a core of its own. For machines that do nothing else.
         pin: bool = false, SWITCH;
-        /// How long an I/O thread stays awake after it had something to do for a client that waits for it: a core that sleeps
-        /// takes longer to wake than a hand-off does. 0 is off.
+        /// How long an I/O thread stays awake after it had something to do for a client that waits
+        /// for it: a core that sleeps takes longer to wake than a hand-off does. 0 is off.
         spin: Duration = Duration::from_micros(40), SHORT_TIME, in Duration::ZERO..=Duration::from_millis(10);
         /// Parts of the lock table, a power of two. 0 is 32 per thread.
         shards: u32 = 0, count(), in 0..=SHARDS_MAX;
     }
     "Times" {
-        /// How long a session outlives the last sign of its client, unless the client asks for another time.
+        /// How long a session outlives the last sign of its client, unless the client asks for
+        /// another time.
         session_ttl: Duration = Duration::from_secs(10), TIME,
             in Duration::from_millis(100)..=Duration::from_millis(limits::SESSION_TTL_MS_MAX as u64);
         /// The longest time that clients may ask for, native and of Redis: for a lease, and for a
@@ -228,7 +238,7 @@ settings! {
         /// without an end. 0 is no bound beyond the protocols' own: a day for native clients, and
         /// locks without an end for those of Redis.
         lease_max: Duration = Duration::ZERO, TIME, in Duration::ZERO..=DAY * 366;
-        /// How long a key that nobody holds is remembered. Its fences keep rising all the same.
+        /// How long a key without a holder is remembered. Its fences keep rising all the same.
         idle: Duration = Duration::from_secs(10), TIME, in Duration::ZERO..=DAY;
         /// How long a new connection may take to introduce itself: to say hello, or on the Redis
         /// port to send a command, and to show a token where one is needed.
@@ -254,13 +264,15 @@ settings! {
         waiters_per_key_max: u32 = 10_000, count(), in 1..=ENTRIES_MAX;
         /// Acquires that may wait altogether.
         waiters_max: u32 = 1_000_000, count(), in 1..=ENTRIES_MAX;
-        /// Keys that are held, waited for or still remembered. A key of 16 bytes takes about 80 bytes.
+        /// Keys that are held, waited for or still remembered. A key of 16 bytes takes about 80
+        /// bytes.
         keys_max: u64 = 16_777_216, count(), in 1..=1 << 32;
         /// Bytes of keys and metadata altogether.
         bytes_max: u64 = 4 << 30, size(), in 1 << 20..=1 << 44;
         /// Holders that may share one key.
         shared_holders_max: u32 = 10_000, count(), in 1..=ENTRIES_MAX;
-        /// Replies kept for one client that does not read them. When it is full, the client is cut off.
+        /// Replies kept for one client that does not read them. When it is full, the client is cut
+        /// off.
         out_buffer_bytes_max: usize = 1 << 20, size(), in limits::FRAME_BYTES_MAX as usize..=1 << 30;
     }
     "Logs" {
@@ -368,11 +380,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-
-    /// Starts logging to standard error as the settings say. For programs that have no subscriber of their own.
-    pub fn start_logging(&self) {
-        crate::start::logging::start(self);
     }
 
     /// What `lease_max` comes to; beyond all counting if there is no bound.

@@ -1,7 +1,7 @@
 //! How the value of a setting is written: each kind of value parses text and shows itself as TOML.
 //!
-//! A flag, an environment variable and a TOML value all arrive here as text, so that one sentence about what is wrong
-//! serves all three. Whatever `show` writes, `parse` reads back.
+//! A flag, an environment variable and a TOML value all arrive here as text, so that one sentence
+//! about what is wrong serves all three. Whatever `show` writes, `parse` reads back.
 
 use super::{Durability, LogFormat, LogLevel};
 use std::fmt::Display;
@@ -201,7 +201,8 @@ fn parse_or_off<T>(text: &str, parse: fn(&str) -> Result<T, String>) -> Result<O
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    // Names are not looked up: which of several addresses would the check for loopback have looked at?
+    // Names are not looked up: which of several addresses would the check for loopback have looked
+    // at?
     let numbers = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None => text.to_owned(),
@@ -236,7 +237,8 @@ const SIZE_UNITS: [(&str, u64); 5] = [
     ("B", 1),
 ];
 
-/// Reads a time like `500ms`, `1.5s`, `2m`, `1h` or `1d`, down to the millisecond. The error says what would be right.
+/// Reads a time like `500ms`, `1.5s`, `2m`, `1h` or `1d`, down to the millisecond. The error says
+/// what would be right.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let time_ms = match text {
         // The one time that needs no unit.
@@ -260,13 +262,15 @@ fn parse_size(text: &str) -> Result<u64, String> {
         })
 }
 
-/// `None` for anything but digits, perhaps with a point among them, and a unit; and for a part of the smallest unit.
+/// `None` for anything but digits, perhaps with a point among them, and a unit; and for a part of
+/// the smallest unit.
 fn parse_with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let number_bytes = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(number_bytes);
     let &(_, unit_size) = units.iter().find(|(name, _)| *name == unit.trim_start())?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    // Nine digits are more than a millisecond needs of a day, and 10^9 times any unit stays far below 2^128.
+    // Nine digits are more than a millisecond needs of a day, and 10^9 times any unit stays far
+    // below 2^128.
     if fraction.is_empty() || fraction.len() > 9 {
         return None;
     }

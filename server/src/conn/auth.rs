@@ -1,8 +1,9 @@
-//! Who may connect: the tokens of `auth_token_file`.
+//! Which clients may connect: the tokens of `auth_token_file`.
 //!
-//! A token is kept as its SHA-256 and nothing else, so that no log line or debug output can give one away. What a client
-//! shows is hashed and compared with all of them, in a time that depends neither on where two digests differ nor on
-//! which of them matches. A plain hash is enough: tokens are random and long, not passwords to be guessed.
+//! A token is kept as its SHA-256 and nothing else, so that no log line or debug output can give
+//! one away. What a client shows is hashed and compared with all of them, in a time that depends
+//! neither on where two digests differ nor on which of them matches. A plain hash is enough: tokens
+//! are random and long, not passwords to be guessed.
 
 use parking_lot::RwLock;
 use protocol::limits::TOKEN_BYTES_MAX;
@@ -19,7 +20,7 @@ const TOKENS_MAX: usize = 64;
 /// The most that is read of the file: tokens, and as much again for comments.
 const FILE_BYTES_MAX: u64 = (TOKENS_MAX * TOKEN_BYTES_MAX * 2) as u64;
 
-/// The tokens that a client may show. Without any, everybody may connect.
+/// The tokens that a client may show. Without any, every client may connect.
 ///
 /// They may be replaced while the server runs, never by none: whether a token is required is
 /// decided at the start. They are looked at when a connection is opened and not again: one that was
@@ -39,7 +40,7 @@ pub(crate) struct TokenChange {
     pub(crate) count: usize,
 }
 
-/// Why there are no tokens. The server does not start, since it would let everybody in or nobody.
+/// Why there are no tokens. The server does not start, since it would let every client in or none.
 #[derive(Debug)]
 pub enum AuthError {
     /// The file cannot be read.
@@ -112,7 +113,7 @@ impl fmt::Display for AuthError {
 impl std::error::Error for AuthError {}
 
 impl Tokens {
-    /// No tokens: everybody may connect. For servers that only the own machine can reach.
+    /// No tokens: every client may connect. For servers that only the own machine can reach.
     pub(crate) fn none() -> Self {
         Self {
             is_required: false,
@@ -120,8 +121,9 @@ impl Tokens {
         }
     }
 
-    /// Reads a file of tokens: one per line, blank lines and lines that start with `#` do not count, neither do spaces
-    /// around a token. Logs a warning about a file that everybody can read.
+    /// Reads a file of tokens: one per line, blank lines and lines that start with `#` do not
+    /// count, neither do spaces around a token. Logs a warning about a file that every user can
+    /// read.
     pub(crate) fn from_file(path: &Path) -> Result<Self, AuthError> {
         Ok(Self {
             is_required: true,
@@ -151,7 +153,8 @@ impl Tokens {
         self.is_required
     }
 
-    /// Whether a client that shows this may connect. Where no token is required, any will do, also none.
+    /// Whether a client that shows this may connect. Where no token is required, any will do, also
+    /// none.
     pub(crate) fn accepts(&self, token: &[u8]) -> bool {
         if !self.is_required() {
             return true;
@@ -175,7 +178,7 @@ fn read_file(path: &Path) -> Result<Digests, AuthError> {
     let file = std::fs::File::open(path).map_err(unreadable)?;
     if is_world_readable(&file.metadata().map_err(unreadable)?) {
         tracing::warn!(
-            "everybody on this machine can read the tokens in {}; `chmod 600` it",
+            "every user of this machine can read the tokens in {}; `chmod 600` it",
             path.display()
         );
     }
@@ -233,7 +236,7 @@ fn digest(token: &[u8]) -> [u8; 32] {
 #[cfg(unix)]
 fn is_world_readable(metadata: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    // A pipe or a descriptor under /dev/fd is nobody else's business, whatever its mode says.
+    // A pipe or a descriptor under /dev/fd is open to no other process, whatever its mode says.
     metadata.is_file() && metadata.permissions().mode() & 0o004 != 0
 }
 

@@ -6,7 +6,7 @@ use super::out_buffer::OutBuffer;
 use super::socket::WriteHalf;
 use crate::conn::id::ConnectionId;
 use crate::observe::metrics::CoreMetrics;
-use crate::session::registry::Session;
+use crate::session::Session;
 use bytes::BytesMut;
 use engine::{Seat, Ticket};
 use hashbrown::HashMap;

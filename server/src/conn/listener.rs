@@ -56,7 +56,7 @@ fn bind(address: SocketAddr, is_first: bool) -> io::Result<std::net::TcpListener
 pub(crate) async fn accept<F>(
     core: Rc<Core>,
     listener: std::net::TcpListener,
-    serve: impl Fn(Rc<Core>, TcpStream, SocketAddr, Stranger) -> F + Copy + 'static,
+    serve: impl Fn(Rc<Core>, TcpStream, SocketAddr, Stranger) -> F + Clone + 'static,
 ) -> io::Result<()>
 where
     F: Future<Output = ()> + 'static,
@@ -67,6 +67,7 @@ where
         let accepted = accepted.map(|(stream, address)| {
             // Replies are whole batches already; waiting for more would only delay them.
             let _ = stream.set_nodelay(true);
+            let serve = serve.clone();
             move |core, stranger| serve(core, stream, address, stranger)
         });
         admit_or_pause(&core, accepted).await;

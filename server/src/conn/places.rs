@@ -1,4 +1,4 @@
-//! Who may have a connection.
+//! Which peers may have a connection.
 //!
 //! A peer is a *stranger* until it has introduced itself: a native client by a `Hello` that was
 //! accepted, a client of Redis by its first command, or where tokens are needed by showing one.
@@ -34,7 +34,7 @@ pub(crate) fn strangers_max(config: &Config) -> usize {
 /// How many connections beyond `connections_max` operators may have.
 pub(crate) const OPERATOR_PLACES: usize = 4;
 
-/// As whom the command line of this program introduces itself.
+/// The name by which the command line of this program introduces itself.
 pub(crate) const OPERATOR_NAME: &str = "fencepost";
 
 /// The places of all cores.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_gives_way_and_those_who_left_do_not_count() {
+    fn the_oldest_gives_way_and_peers_that_left_do_not_count() {
         let line = Line::new(3);
         let enter = || line.enter();
         let (first, second, third) = (enter(), enter(), enter());

@@ -1,51 +1,14 @@
-//! The end: signals, and how a core lets its connections go.
+//! The end: how a core lets its connections go.
 
 use crate::conn::dialect::News;
 use crate::core::Core;
 use protocol::ErrorCode;
-use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 /// How often a core looks whether its last connection has gone.
 const POLL: Duration = Duration::from_millis(5);
-
-/// SIGTERM, SIGINT and SIGHUP, caught from the moment this exists: made before the server says that
-/// it is ready, so that a supervisor that hears that may stop it at once.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-/// What a signal asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
-    Stop,
-    Reload,
-}
-
-impl Signals {
-    /// Must be called inside a runtime.
-    pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the next of them.
-    pub(crate) async fn next(&mut self) -> Wish {
-        tokio::select! {
-            _ = self.terminate.recv() => Wish::Stop,
-            _ = self.interrupt.recv() => Wish::Stop,
-            _ = self.hang_up.recv() => Wish::Reload,
-        }
-    }
-}
 
 /// How long clients are answered while the server stops if their protocol, that of Redis, cannot
 /// tell them so. Many ask again as soon as they have an answer: they would go on until the end of

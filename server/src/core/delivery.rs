@@ -1,5 +1,5 @@
-//! Mail from other cores, and what becomes of waits: a grant that finds its connection is booked and
-//! told, one that does not is given back.
+//! Mail from other cores, and what becomes of waits: a grant that finds its connection is booked
+//! and told, one that does not is given back.
 
 use super::Core;
 use super::mail::Mail;
@@ -207,8 +207,8 @@ impl Core {
         let waits: Vec<_> = connection.waits.borrow_mut().drain().collect();
         for (_, ticket) in &waits {
             connection.session.count_waiting(-1);
-            // One that is not waiting any more was granted, and the grant is in our mailbox: it will
-            // be given back.
+            // One that is not waiting any more was granted, and the grant is in our mailbox: it
+            // will be given back.
             self.shared.engine.cancel(*ticket, now);
             self.metrics().acquire_cancels.bump();
         }

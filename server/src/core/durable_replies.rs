@@ -1,11 +1,14 @@
-//! Replies that wait for the disk: what was decided is written down first, and acknowledged when that is synced.
+//! Replies that wait for the disk: what was decided is written down first, and acknowledged when
+//! that is synced.
 //!
-//! A core collects the records of what it decides. When a turn is over, a batch of requests or of mail, it appends them to the
-//! log, all at once or the last of them, and holds back what the turn wrote to its connections. The log's writer rings the core's bell when
-//! something is synced, and the core lets go of what waited for it. Once a connection is held back, everything behind that
+//! A core collects the records of what it decides. When a turn is over, a batch of requests or of
+//! mail, it appends them to the log, all at once or the last of them, and holds back what the turn
+//! wrote to its connections. The log's writer rings the core's bell when something is synced, and
+//! the core lets go of what waited for it. Once a connection is held back, everything behind that
 //! waits too, so that replies leave in the order in which they were decided.
 //!
-//! Without a log, and for nearly all turns with `durability = fence`, there are no records and nothing is held back.
+//! Without a log, and for nearly all turns with `durability = fence`, there are no records and
+//! nothing is held back.
 
 use crate::conn::connection::Connection;
 use crate::core::pauses::Pause;
@@ -61,7 +64,8 @@ impl DurableReplies {
         self.unsynced.borrow_mut().records.push(record);
     }
 
-    /// Sees to it that the horizon covers a lease, or a session, that is about to be promised until then.
+    /// Sees to it that the horizon covers a lease, or a session, that is about to be promised until
+    /// then.
     #[inline]
     pub(crate) fn cover(&self, storage: &Storage, until: Tick) {
         if !storage.covers(until) {

@@ -9,7 +9,7 @@
 //! | `awake.rs`           | staying awake for a client that waits                             |
 //! | `books/`             | what is counted, audited and written down                         |
 //! | `durable_replies.rs` | replies that wait for the disk                                    |
-//! | `mail.rs`            | the mailboxes, and what the engine tells the server               |
+//! | `mail.rs`            | mailboxes; `switchboard.rs`: what the engine tells the server     |
 //! | `waiter.rs`          | an acquire that waits                                             |
 //! | `wakeup.rs`          | the log's writer wakes the cores that wait for it                 |
 //! | `shared.rs`          | what all cores share; `pauses.rs`: where a test may hold it up    |
@@ -21,6 +21,7 @@ pub(crate) mod durable_replies;
 pub(crate) mod mail;
 pub(crate) mod pauses;
 pub(crate) mod shared;
+pub(crate) mod switchboard;
 pub(crate) mod waiter;
 pub(crate) mod wakeup;
 mod wheels;
@@ -98,6 +99,17 @@ impl Core {
             .entry(session)
             .or_insert_with(|| Rc::new(RefCell::new(Seat::new(session))))
             .clone()
+    }
+
+    /// Asks the engine as the owner of all detached locks would. `None`: there are none.
+    #[cold]
+    pub(crate) fn ask_as_detached<T>(&self, ask: impl FnOnce(&mut Seat) -> T) -> Option<T> {
+        let session = self.shared.detached()?;
+        let seat = self.seat(session.id);
+        let mut seat = seat.borrow_mut();
+        // The session lasts as long as the server, so there is nothing to sweep at its end.
+        seat.stop_remembering();
+        Some(ask(&mut seat))
     }
 
     /// Gives a connection its id and keeps it until `remove`.

@@ -3,14 +3,14 @@
 use crate::config::Config;
 use crate::conn::auth::Tokens;
 use crate::conn::places::Places;
-use crate::core::mail::Switchboard;
 use crate::core::pauses::{Pause, PauseHook};
+use crate::core::switchboard::Switchboard;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
-use crate::redis::{self, Port};
-use crate::session::detached::Detached;
-use crate::session::registry::{Registry, Session};
+use crate::session::Session;
+use crate::session::detached::{self, Detached};
+use crate::session::registry::Registry;
 use crate::session::secret::SessionKeys;
 use crate::storage::{Recovery, Storage};
 use crate::system::clock::Clock;
@@ -35,8 +35,6 @@ pub(crate) struct Shared {
     /// `None` if nothing is to survive.
     pub(crate) storage: Option<Arc<Storage>>,
     pub(crate) recovery: Recovery,
-    /// `None` unless the settings ask for the Redis port.
-    pub(crate) redis: OnceLock<Port>,
     /// The session that detached locks belong to; see `detached.rs`.
     pub(crate) detached: Detached,
     pub(crate) metrics: Metrics,
@@ -52,8 +50,8 @@ pub(crate) struct Shared {
     pub(crate) on_pause: Option<PauseHook>,
     /// When the server started, for people.
     pub(crate) started_unix_ms: u64,
-    /// Whoever waits for memory ahead of the cores.
-    pub(crate) stocker: OnceLock<Thread>,
+    /// The thread that fetches memory ahead of the cores.
+    pub(crate) prefaulter: OnceLock<Thread>,
     /// Cancelled when the server is to stop.
     pub(crate) stop: CancellationToken,
 }
@@ -71,18 +69,18 @@ impl Shared {
         }
     }
 
-    /// Where to leave audit events, if anybody wants them.
+    /// Where audit events are left, if the settings ask for an audit log.
     #[inline]
     pub(crate) fn audit(&self) -> Option<&Audit> {
         self.engine.host().losses.audit()
     }
 
     /// Has memory fetched if there is little left, without waiting for it.
-    pub(crate) fn look_after_stock(&self) {
+    pub(crate) fn look_after_memory(&self) {
         if self.engine.is_stock_low()
-            && let Some(stocker) = self.stocker.get()
+            && let Some(prefaulter) = self.prefaulter.get()
         {
-            stocker.unpark();
+            prefaulter.unpark();
         }
     }
 
@@ -114,22 +112,36 @@ impl Shared {
             // client.
             return registry.find_public(name?.0);
         };
-        // Its time may have run out before anybody could find it; then nobody else will take it down.
+        // Its time may have run out before it could be found; then nothing else takes it down.
         if !self.engine.is_open(id, self.clock.now()) {
             self.end_session(id);
         }
         Some(session)
     }
 
-    /// Makes the Redis port ready: finds its session among those that were put back, or opens it. It never ends by itself.
-    pub(crate) fn open_redis(&self) -> Result<(), Limit> {
-        let session = self.open_lasting(redis::SESSION_ID, redis::SESSION_NAME)?;
-        let port = Port::new(session, self.engine.shard_count());
-        assert!(self.redis.set(port).is_ok(), "a server opens its port once");
-        Ok(())
+    /// The session of detached locks; `None` if there has been none.
+    #[inline]
+    pub(crate) fn detached(&self) -> Option<&Arc<Session>> {
+        self.detached.get()
     }
 
-    /// A session of the server's own, which never ends: found among those that were put back, or opened.
+    /// The same, opened if there is none.
+    pub(crate) fn open_detached(&self) -> Result<&Arc<Session>, Limit> {
+        // Its record is in the log before anything can be granted to it.
+        let open = || self.open_lasting(detached::SESSION_ID, detached::SESSION_NAME);
+        self.detached.get_or_open(open)
+    }
+
+    /// Goes on with the detached locks that were put back.
+    pub(crate) fn resume_detached(&self) -> Result<(), Limit> {
+        match self.registry().find_public(detached::SESSION_ID) {
+            Some(_) => self.open_detached().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// A session of the server's own, which never ends: found among those that were put back, or
+    /// opened.
     pub(crate) fn open_lasting(&self, public_id: u64, name: &str) -> Result<Arc<Session>, Limit> {
         let now = self.clock.now();
         let session = match self.registry().find_public(public_id) {
@@ -145,9 +157,9 @@ impl Shared {
         Ok(session)
     }
 
-    /// Writes down the server's own sessions that were opened, or put back, before the log was begun.
-    pub(crate) fn record_lasting(&self) {
-        let port = self.redis.get().map(|port| &port.session);
+    /// Writes down the server's own sessions that were opened, or put back, before the log was
+    /// begun: that of the Redis port, if there is one, and that of detached locks.
+    pub(crate) fn record_lasting(&self, port: Option<&Arc<Session>>) {
         for session in port.into_iter().chain(self.detached()) {
             self.record_session_that_lasts(session);
         }
@@ -177,7 +189,7 @@ impl Shared {
         of_this_life.unwrap_or(0).max(of_those_before.unwrap_or(0))
     }
 
-    /// Ends a session now: its locks go to those who wait for them.
+    /// Ends a session now: its locks go to their waiters.
     pub(crate) fn end_session(&self, session: SessionId) {
         self.engine.end_session(session);
         self.engine.host().end_session(session);

@@ -76,7 +76,7 @@ impl Core {
             let is_busy = self.pace.has_served.replace(false);
             let now = self.shared.clock.now();
             let turn = self.turn_once(now).await;
-            self.shared.look_after_stock();
+            self.shared.look_after_memory();
             if turn.more {
                 tokio::task::yield_now().await;
                 continue;

@@ -3,7 +3,8 @@
 use super::dispatch::{Batch, session_ended};
 use crate::core::waiter::{Terms, Waiter};
 use crate::native::reply;
-use crate::session::registry::{Remembered, Session};
+use crate::session::Session;
+use crate::session::outcomes::Remembered;
 use bytes::BytesMut;
 use engine::{Outcome, Seat, Tick};
 use protocol::{Acquire, BusyBound, ErrorCode, Reply, RequestId, UnavailableReason};

@@ -1,15 +1,17 @@
-//! Claims: after a stop without notice, holders say what they held, and the server believes them for a while.
+//! Claims: after a stop without notice, holders say what they held, and the server believes them
+//! for a while.
 
 use crate::core::waiter::Terms;
 use crate::native::dispatch::Batch;
 use crate::native::reply;
-use crate::session::registry::Remembered;
+use crate::session::outcomes::Remembered;
 use bytes::BytesMut;
 use engine::{OldHold, Reclaimed, Seat, Span, Tick};
 use protocol::{ErrorCode, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
-    /// Puts a lock back for who says that it held it, unless somebody claimed it under a higher fence.
+    /// Puts a lock back for a session that says it held it, unless another claimed it under a
+    /// higher fence.
     pub(super) fn reclaim(
         &mut self,
         id: RequestId,

@@ -1,13 +1,14 @@
-//! From a request to the engine and back: a batch of frames is decided in one go, every reply appended to one buffer.
+//! From a request to the engine and back: a batch of frames is decided in one go, every reply
+//! appended to one buffer.
 
 use crate::conn::connection::Connection;
 use crate::conn::dialect::{Decided, Dialect};
 use crate::core::Core;
 use crate::core::books::GivenBack;
-use crate::core::mail::Switchboard;
+use crate::core::switchboard::Switchboard;
 use crate::native::voice::NativeVoice;
 use crate::native::{inspect, reply};
-use crate::session::registry::Remembered;
+use crate::session::outcomes::Remembered;
 use bytes::BytesMut;
 use engine::{Downgrade, Engine, NotHeld, Release, Renewal, Seat, SessionId, Tick};
 use parking_lot::MutexGuard;
@@ -53,7 +54,8 @@ impl Batch {
                 return reply.append(id, out);
             }
         } else if self.connection.session.was_repeated(id.get()) {
-            // The first sending, read after the second: the client has its answer, and expects nothing of this one.
+            // The first sending, read after the second: the client has its answer, and expects
+            // nothing of this one.
             let message = "this request came again on another connection, and was answered there";
             return reply::error(ErrorCode::OUT_OF_TURN, message).append(id, out);
         }
@@ -177,7 +179,8 @@ impl Batch {
         reply::error(ErrorCode::MALFORMED, &message).append(id, out);
     }
 
-    /// A lease that lives by its session is renewed by keeping the session alive; a timed one for as long as that.
+    /// A lease that lives by its session is renewed by keeping the session alive; a timed one for
+    /// as long as that.
     fn renewal_ms(&self, lease: Lease) -> u64 {
         match lease {
             Lease::Ttl { ttl_ms } => u64::from(ttl_ms),
@@ -361,17 +364,18 @@ impl Batch {
         }
     }
 
-    /// As `not_held`, except in the grace period: there the claim of this very lock may be on its way, on another connection,
-    /// and nobody who asks too early is to be told that it is lost.
+    /// As `not_held`, except in the grace period: there the claim of this very lock may be on its
+    /// way, on another connection, and a client that asks too early must not be told that it is
+    /// lost.
     fn not_held_yet(&self, why: NotHeld, key: Key<'_>, now: Tick) -> Reply<'static> {
         match self.recovering(now) {
-            // Held by somebody else may mean: shared, and the others were faster to claim it.
+            // Another holder may mean: shared, and the others were faster to claim it.
             Some(recovering) if !is_known_to_be_over(why) => recovering,
             _ => self.not_held(why, key, now),
         }
     }
 
-    /// What to answer in the grace period to whoever asks too early.
+    /// The answer in the grace period to a client that asks too early.
     pub(super) fn recovering(&self, now: Tick) -> Option<Reply<'static>> {
         let recovering_ms = self.core.shared.recovery.recovering_ms(now);
         recovering_ms.map(|retry_after_ms| Reply::Unavailable {
@@ -429,8 +433,8 @@ impl Dialect for Batch {
         let _batch = shared.engine.batch();
         let (connection, voice) = (self.connection.clone(), self.voice.clone());
         let mut seat = connection.seat.borrow_mut();
-        // Before anything of this is written, what it changes must be remembered: a reply that is lost on the way may be
-        // asked for again at any moment.
+        // Before anything of this is written, what it changes must be remembered: a reply that is
+        // lost on the way may be asked for again at any moment.
         let mut memory = voice.outcomes.lock();
         let mut requests = 0;
         // Any sign of life keeps the session alive, but not every one costs a write.
@@ -462,8 +466,8 @@ impl Dialect for Batch {
                 }
                 Ok(Some(frame)) if frame.is_repeated() => {
                     requests += 1;
-                    // Looks into the memory of all connections of the session, this one's among them.
-                    // Whoever finds an outcome may rely on its record being in the log.
+                    // Looks into the memory of all connections of the session, this one's among
+                    // them. A finder of an outcome may rely on its record being in the log.
                     self.core.replies.append_now();
                     memory.extend(self.outcomes.drain(..));
                     MutexGuard::unlocked(&mut memory, || {
@@ -518,7 +522,8 @@ pub(super) fn session_ended() -> Reply<'static> {
     )
 }
 
-/// Has the engine read ahead for the locks that the next requests ask for, if there are enough of them to make it worth while.
+/// Has the engine read ahead for the locks that the next requests ask for, if there are enough of
+/// them to make it worth while.
 fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) {
     if unread.len() < WARM_BYTES_MIN {
         return;
@@ -534,7 +539,8 @@ fn warm_up(engine: &Engine<Switchboard>, mut unread: &[u8]) {
 /// Less than this is one request or two.
 const WARM_BYTES_MIN: usize = 128;
 
-/// Requests that look at many things, so that a pipeline full of them would hold up everybody else on the core.
+/// Requests that look at many things, so that a pipeline full of them would hold up every other
+/// connection of the core.
 fn takes_long(kind: u8) -> bool {
     matches!(kind, op::LIST | op::SESSIONS | op::STATS)
 }

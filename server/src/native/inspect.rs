@@ -1,4 +1,4 @@
-//! Requests that look and change nothing: for clients who want to know, and for operators.
+//! Requests that look and change nothing: for clients and for operators.
 
 use crate::core::shared::Shared;
 use crate::native::reply;

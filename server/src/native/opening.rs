@@ -1,5 +1,5 @@
-//! The opening of a connection: a hello in time, a token if one is needed, a session. Until then a peer costs one small
-//! buffer.
+//! The opening of a connection: a hello in time, a token if one is needed, a session. Until then a
+//! peer costs one small buffer.
 
 use crate::conn::connection::Connection;
 use crate::conn::conversation;
@@ -9,7 +9,8 @@ use crate::core::Core;
 use crate::core::mail::Mail;
 use crate::native::voice::NativeVoice;
 use crate::observe::notices::Notice;
-use crate::session::registry::{REMEMBERED_MAX, Session};
+use crate::session::Session;
+use crate::session::outcomes::REMEMBERED_MAX;
 use bytes::{Buf, BytesMut};
 use protocol::{
     DecodeError, ErrorCode, Frame, Hello, Message, Opening, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
@@ -185,7 +186,8 @@ async fn admit(
     {
         supersede(core, &session).await;
     }
-    // From here on nothing waits, so that who stops the server finds this connection or is found by it.
+    // From here on nothing waits: either the shutdown finds this connection, or this finds the
+    // shutdown.
     if core.shared.stop.is_cancelled() {
         return Err(refuse(shutting_down()));
     }
@@ -251,9 +253,10 @@ fn find_session(core: &Core, key: &SessionKey) -> Option<Arc<Session>> {
         .then_some(session)
 }
 
-/// Has the connections closed that a session still has when its client comes back to it: they are dead as far as the client
-/// knows. Waits until each of their cores has seen to it. What they did until then is remembered, and they do nothing any
-/// more, so that whatever the new connection repeats takes effect once.
+/// Has the connections closed that a session still has when its client comes back to it: they are
+/// dead as far as the client knows. Waits until each of their cores has seen to it. What they did
+/// until then is remembered, and they do nothing any more, so that whatever the new connection
+/// repeats takes effect once.
 async fn supersede(core: &Core, session: &Session) {
     let (done, mut all_done) = mpsc::channel::<()>(1);
     for connection in session.connections() {
@@ -283,8 +286,8 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
             }
             Ok((session, true))
         }
-        // One that this server does not know because it was told nothing when it started: the secret shows that it is the
-        // client's own, and from here on it lives again.
+        // One that this server does not know because it was told nothing when it started: the
+        // secret shows that it is the client's own, and from here on it lives again.
         None if shared.recovery.is_on()
             && shared
                 .registry()

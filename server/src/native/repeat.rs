@@ -1,13 +1,16 @@
-//! Requests that come again because their answer was lost: what has taken effect is answered from memory.
+//! Requests that come again because their answer was lost: what has taken effect is answered from
+//! memory.
 
 use crate::native::dispatch::Batch;
 use crate::native::reply;
-use crate::session::registry::{Recollection, Remembered, Session};
+use crate::session::Session;
+use crate::session::outcomes::{Recollection, Remembered};
 use engine::{Grant, Tick};
 use protocol::{Acquire, ErrorCode, Reply, Request, RequestId};
 
 impl Batch {
-    /// The answer to a repeated request that has taken effect before, or may have. `None`: decide it as a new one.
+    /// The answer to a repeated request that has taken effect before, or may have. `None`: decide
+    /// it as a new one.
     pub(super) fn recall(
         &self,
         id: RequestId,
@@ -35,8 +38,8 @@ impl Batch {
                     remaining_count: count,
                 })
             }
-            // A lock that admits its own holder once more would be counted twice, and an exclusive one
-            // would wait for itself. Without a wait it is refused, and nothing happens.
+            // A lock that admits its own holder once more would be counted twice, and an exclusive
+            // one would wait for itself. Without a wait it is refused, and nothing happens.
             (Recollection::Forgotten, Request::Acquire(acquire))
                 if acquire.is_reentrant
                     || acquire.mode.admits(acquire.mode)
@@ -46,8 +49,8 @@ impl Batch {
                 Some(forgotten())
             }
             (Recollection::Forgotten, Request::Release { key, fence }) => {
-                // Still held: perhaps because the first sending did nothing, perhaps because it gave back one hold of several. To
-                // do it again might give back one too many.
+                // Still held: perhaps because the first sending did nothing, perhaps because it
+                // gave back one hold of several. To do it again might give back one too many.
                 let engine = &self.core.shared.engine;
                 let holder = engine.holder(*key, *fence, now);
                 holder.is_some().then(forgotten)

@@ -1,7 +1,7 @@
 //! The engine's answers in the words of the wire.
 
 use crate::core::shared::Shared;
-use crate::session::registry::Session;
+use crate::session::Session;
 use engine::{Grant, Holder, KeyState, Limit, SessionId, Tick};
 use protocol::{BusyBound, ClientName, Contention, ErrorCode, Message, Metadata, NO_END_MS, Reply};
 
@@ -45,8 +45,8 @@ pub(crate) fn left_ms(end: Option<Tick>, now: Tick) -> u32 {
     end.map_or(NO_END_MS, |end| remaining_ms(end, now).min(NO_END_MS - 1))
 }
 
-/// Builds what stands between a client and a lock, from what the engine says of the key, and hands it to `write`: it
-/// borrows the holder's name from the registry.
+/// Builds what stands between a client and a lock, from what the engine says of the key, and hands
+/// it to `write`: it borrows the holder's name from the registry.
 pub(crate) fn with_contention(
     shared: &Shared,
     state: Option<&KeyState>,
@@ -82,8 +82,8 @@ pub(crate) fn with_holder(
     });
 }
 
-/// One holder. `None` while its grant is so fresh that its owner is not written down. A session that is just being taken down
-/// has no name and no id any more.
+/// One holder. `None` while its grant is so fresh that its owner is not written down. A session
+/// that is just being taken down has no name and no id any more.
 pub(crate) fn wire_holder<'a>(
     holder: &'a Holder,
     session: Option<&'a Session>,

@@ -24,7 +24,7 @@ mod writer;
 pub(crate) use writer::Writer;
 
 use crate::core::waiter::Terms;
-use crate::session::registry::Session;
+use crate::session::Session;
 use crate::system::clock::Clock;
 use crossbeam_queue::ArrayQueue;
 use engine::{Grant, Loss, Lost, Mode, Span, Tick};

@@ -5,7 +5,8 @@
 use super::glob;
 use super::refusal::Refusal;
 use crate::conn::id::ConnectionId;
-use crate::core::mail::{Mail, Message, Switchboard};
+use crate::core::mail::{Mail, Message};
+use crate::core::switchboard::Switchboard;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Accepting Redis clients. Over TCP every core has a listener of its own, as for native clients.
 //! There is only one Unix socket, from which all cores accept.
 
+use super::port::Port;
 use super::serve::serve;
 use crate::conn::listener::{self, admit_or_pause, bind_all};
 use crate::conn::socket::Socket;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::net::UnixListener;
 
 /// The listeners of all cores, before the cores have them.
@@ -73,9 +75,14 @@ impl Drop for Listeners {
 }
 
 /// Accepts until the server stops.
-pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) -> io::Result<()> {
-    listener::accept(core, listener, |core, stream, address, stranger| {
-        serve(core, Socket::Tcp(stream), address.to_string(), stranger)
+pub(crate) async fn accept_tcp(
+    core: Rc<Core>,
+    port: Arc<Port>,
+    listener: std::net::TcpListener,
+) -> io::Result<()> {
+    listener::accept(core, listener, move |core, stream, address, stranger| {
+        let address = address.to_string();
+        serve(core, port.clone(), Socket::Tcp(stream), address, stranger)
     })
     .await
 }
@@ -83,12 +90,15 @@ pub(crate) async fn accept_tcp(core: Rc<Core>, listener: std::net::TcpListener) 
 /// Accepts until the server stops. The first core that wakes takes the connection.
 pub(crate) async fn accept_unix(
     core: Rc<Core>,
+    port: Arc<Port>,
     listener: std::os::unix::net::UnixListener,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     loop {
         let accepted = listener.accept().await.map(|(stream, _)| {
-            |core, stranger| serve(core, Socket::Unix(stream), "unix".to_owned(), stranger)
+            let port = port.clone();
+            let address = "unix".to_owned();
+            move |core, stranger| serve(core, port, Socket::Unix(stream), address, stranger)
         });
         admit_or_pause(&core, accepted).await;
     }

@@ -37,5 +37,5 @@ mod value;
 mod voice;
 
 pub(crate) use listener::{Listeners, accept_tcp, accept_unix};
-pub(crate) use port::{Port, SESSION_ID, SESSION_NAME};
+pub(crate) use port::Port;
 pub(crate) use script::recognise_text;

@@ -4,7 +4,9 @@
 use super::channels::Channels;
 use super::script::{self, Script};
 use super::section::Stripes;
-use crate::session::registry::Session;
+use crate::core::shared::Shared;
+use crate::session::Session;
+use engine::Limit;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const SESSION_ID: u64 = 1;
 
 /// The name of that session.
-pub(crate) const SESSION_NAME: &str = "redis";
+const SESSION_NAME: &str = "redis";
 
 /// How many scripts are remembered by their SHA-1 that were recognised by their normal form.
 const LOADED_MAX: usize = 10_000;
@@ -50,10 +52,13 @@ pub(crate) struct Card {
 }
 
 impl Port {
-    pub(crate) fn new(session: Arc<Session>, shard_count: usize) -> Self {
-        Port {
+    /// Makes the port ready: finds its session among those that were put back, or opens it. The
+    /// session never ends by itself.
+    pub(crate) fn open(shared: &Shared) -> Result<Arc<Self>, Limit> {
+        let session = shared.open_lasting(SESSION_ID, SESSION_NAME)?;
+        Ok(Arc::new(Port {
             session,
-            stripes: Stripes::new(shard_count),
+            stripes: Stripes::new(shared.engine.shard_count()),
             channels: Channels::default(),
             scripts: RwLock::new(Loaded {
                 has_published: true,
@@ -61,7 +66,7 @@ impl Port {
             }),
             clients: Mutex::default(),
             last_client: AtomicU64::new(0),
-        }
+        }))
     }
 
     // ---- scripts

@@ -1,5 +1,7 @@
 //! One client of the Redis port, from its first byte to its end.
 
+use super::client::Client;
+use super::port::Port;
 use super::talk::Talk;
 use super::voice::RedisVoice;
 use crate::conn::connection::Connection;
@@ -9,13 +11,16 @@ use crate::conn::socket::Socket;
 use crate::core::Core;
 use bytes::BytesMut;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Serves one accepted socket.
-pub(crate) async fn serve(core: Rc<Core>, socket: Socket, address: String, stranger: Stranger) {
-    let shared = core.shared.clone();
-    let Some(port) = shared.redis.get() else {
-        return;
-    };
+pub(crate) async fn serve(
+    core: Rc<Core>,
+    port: Arc<Port>,
+    socket: Socket,
+    address: String,
+    stranger: Stranger,
+) {
     let voice = Rc::new(RedisVoice::new());
     let connection = core.insert(|id| {
         let session = port.session.clone();
@@ -25,7 +30,8 @@ pub(crate) async fn serve(core: Rc<Core>, socket: Socket, address: String, stran
         Connection::new(id, session, seat, voice.clone())
     });
     let card = port.enter(address.clone());
-    let mut talk = Talk::new(core.clone(), connection.clone(), voice, card, stranger);
+    let client = Client::new(card, voice, !core.shared.tokens.is_required());
+    let mut talk = Talk::new(core.clone(), port, connection.clone(), client, stranger);
     let unread = BytesMut::new();
     conversation::serve(&core, &connection, &mut talk, socket, &address, unread).await;
 }

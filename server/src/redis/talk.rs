@@ -1,5 +1,6 @@
-//! From a command to whoever carries it out: is there such a command, may this client send it now, what are its keys.
-//! Transactions are queued and executed here, because they are about commands and not about keys.
+//! From a command to the function that carries it out: is there such a command, may this client
+//! send it now, what are its keys. Transactions are queued and executed here, because they are
+//! about commands and not about keys.
 
 use super::client::{
     Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Queued, Transaction,
@@ -7,10 +8,9 @@ use super::client::{
 use super::command::{self, Call, Command, When};
 use super::name::Name;
 use super::plan::{Args, Naming, Plan};
-use super::port::{Card, Port};
+use super::port::Port;
 use super::refusal::Refusal;
 use super::section::{Keyspace, Section};
-use super::voice::RedisVoice;
 use crate::conn::connection::Connection;
 use crate::conn::dialect::{Decided, Dialect};
 use crate::conn::places::{Place, Stranger};
@@ -32,6 +32,7 @@ const WARM_BYTES_MIN: usize = 128;
 /// One client's conversation.
 pub(crate) struct Talk {
     core: Rc<Core>,
+    port: Arc<Port>,
     connection: Rc<Connection>,
     client: Client,
     standing: Standing,
@@ -95,16 +96,16 @@ struct Stage<'a> {
 impl Talk {
     pub(crate) fn new(
         core: Rc<Core>,
+        port: Arc<Port>,
         connection: Rc<Connection>,
-        voice: Rc<RedisVoice>,
-        card: Arc<Card>,
+        client: Client,
         stranger: Stranger,
     ) -> Self {
-        let is_authenticated = !core.shared.tokens.is_required();
         Talk {
             core,
+            port,
             connection,
-            client: Client::new(card, voice, is_authenticated),
+            client,
             standing: Standing::Stranger(stranger),
             reader: Reader::new(),
         }
@@ -124,10 +125,9 @@ impl Talk {
             return T::default();
         };
         let shared = &self.core.shared;
-        let port = shared.redis.get().expect("it has a client");
         let mut seat = self.connection.seat.borrow_mut();
         let now = shared.clock.now();
-        let mut keyspace = Keyspace::new(&self.core, port, &mut seat, now);
+        let mut keyspace = Keyspace::new(&self.core, &self.port, &mut seat, now);
         // The section is opened for these very names, so none of them is refused.
         act(&mut keyspace.open(names), names).unwrap_or_default()
     }
@@ -148,10 +148,10 @@ impl Dialect for Talk {
         if bytes.is_empty() {
             return Ok(Decided::default());
         }
-        let shared = self.core.shared.clone();
+        let shared = &*self.core.shared;
         let stage = Stage {
             core: &self.core,
-            port: shared.redis.get().expect("it has a client"),
+            port: &self.port,
             connection: &self.connection,
             now: shared.clock.now(),
         };
@@ -262,17 +262,15 @@ impl Dialect for Talk {
     fn leave(&mut self) {
         self.leave_lines();
         self.client.blocked = None;
-        let shared = self.core.shared.clone();
-        if let Some(port) = shared.redis.get() {
-            self.client
-                .unsubscribe_all(&port.channels, self.connection.id);
-            port.leave(&self.client.card);
-        }
+        let channels = &self.port.channels;
+        self.client.unsubscribe_all(channels, self.connection.id);
+        self.port.leave(&self.client.card);
     }
 }
 
 impl Stage<'_> {
-    /// Has the engine read ahead for the keys of the next commands, if there are enough of them to make it worth while.
+    /// Has the engine read ahead for the keys of the next commands, if there are enough of them to
+    /// make it worth while.
     fn warm_up(&self, client: &Client, unread: &[u8]) {
         if client.db == 0 && unread.len() >= WARM_BYTES_MIN {
             let keys = first_arguments(unread).take(engine::WARM_MAX);
@@ -416,7 +414,8 @@ impl Stage<'_> {
     }
 }
 
-/// Whether there is such a command, with so many arguments, and whether this client may send it now.
+/// Whether there is such a command, with so many arguments, and whether this client may send it
+/// now.
 fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
     let again = client
         .last_command

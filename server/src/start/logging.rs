@@ -1,12 +1,19 @@
-//! Log lines to standard error, as text or JSON. Only the program calls this; a server inside another program logs
-//! through whatever subscriber that program has.
+//! Log lines to standard error, as text or JSON. Only the program calls this; a server inside
+//! another program logs through the subscriber that program has.
 
 use crate::config::{Config, LogFormat, LogLevel};
 use std::io::IsTerminal;
 use tracing::level_filters::LevelFilter;
 
-/// Starts logging as the settings say. Does nothing when somebody has done so before.
-pub(crate) fn start(config: &Config) {
+impl Config {
+    /// Starts logging to standard error as these settings say. For programs that have no subscriber
+    /// of their own: does nothing in a process that has one.
+    pub fn start_logging(&self) {
+        start(self);
+    }
+}
+
+fn start(config: &Config) {
     let level = match config.log_level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error => LevelFilter::ERROR,
@@ -18,7 +25,7 @@ pub(crate) fn start(config: &Config) {
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr);
-    // Only the first subscriber of a process counts, so the result says nothing that could be acted on.
+    // Only the first subscriber of a process counts: the result says nothing to act on.
     let _ = match config.log_format {
         LogFormat::Text => lines
             .with_ansi(std::io::stderr().is_terminal())

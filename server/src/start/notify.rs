@@ -1,8 +1,9 @@
-//! Tells systemd, or whoever started us like it, that the server is ready and that it stops.
+//! Tells systemd, or a supervisor like it, that the server is ready and that it stops.
 //!
-//! The protocol is one datagram to the socket that `NOTIFY_SOCKET` names: a path, or a name in the abstract namespace after
-//! an `@`. Sending is all there is to it, so it is done here and not by a crate. Where nobody asked to be told, nothing
-//! happens; a message that cannot be sent is logged and changes nothing.
+//! The protocol is one datagram to the socket that `NOTIFY_SOCKET` names: a path, or a name in the
+//! abstract namespace after an `@`. Sending is all there is to it, so it is done here and not by a
+//! crate. Where no supervisor asked to be told, nothing happens; a message that cannot be sent is
+//! logged and changes nothing.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Knows whom to tell.
+/// The supervisor to tell, if there is one.
 pub(crate) struct Notifier {
     socket: Option<OsString>,
 }

@@ -3,7 +3,8 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 
-/// Puts the calling thread on the `index`th core of those that this process may use, counted round. Returns which it is.
+/// Puts the calling thread on the `index`th core of those that this process may use, counted round.
+/// Returns which it is.
 pub(crate) fn pin(index: usize) -> io::Result<usize> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)

@@ -6,24 +6,25 @@
 //! write comes after it, in `Server::start`. `--check-config` does the same and then lets go of it
 //! all, so whatever passes there can start, and nothing is left behind by it.
 
+use super::builder::Builder;
+use super::open_files;
+use super::start_error::StartError;
 use crate::config::{Config, Durability};
 use crate::conn::auth::Tokens;
 use crate::conn::listener;
 use crate::conn::places::Places;
 use crate::core::books::Losses;
-use crate::core::mail::{Post, Switchboard};
+use crate::core::mail::Post;
 use crate::core::shared::Shared;
-use crate::core::wakeup::SyncHook;
+use crate::core::switchboard::Switchboard;
+use crate::core::wakeup::{SyncHook, Wakeup};
 use crate::observe::audit;
 use crate::observe::http;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
-use crate::redis;
+use crate::redis::{self, Port};
 use crate::session::detached::Detached;
 use crate::session::secret::SessionKeys;
-use crate::start::open_files;
-use crate::start::server::Builder;
-use crate::start::start_error::StartError;
 use crate::storage::{self, Alarm, Opening, Recovery, Restored};
 use crate::system::clock::Clock;
 use crate::system::panics::Failure;
@@ -40,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What a preflight is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+pub(super) enum Purpose {
     /// A server starts.
     Start,
     /// An operator wants to know whether one would. Files that are not there are not made.
@@ -48,32 +49,34 @@ pub(crate) enum Purpose {
 }
 
 /// All that a server needs and that could have been refused.
-pub(crate) struct Preflight {
+pub(super) struct Preflight {
     /// Without its storage, which begins with the first write.
-    pub(crate) shared: Shared,
-    pub(crate) posts: Arc<[Post]>,
-    pub(crate) opening: Option<Opening>,
-    pub(crate) alarm: Option<Arc<Alarm>>,
-    pub(crate) restored: Restored,
-    pub(crate) audit: Option<audit::Writer>,
-    pub(crate) listeners: Vec<std::net::TcpListener>,
-    pub(crate) redis_listeners: redis::Listeners,
-    pub(crate) http_listener: Option<(std::net::TcpListener, SocketAddr)>,
-    pub(crate) threads: Threads,
-    pub(crate) late_acks: Option<SyncHook>,
+    pub(super) shared: Shared,
+    pub(super) posts: Arc<[Post]>,
+    pub(super) opening: Option<Opening>,
+    pub(super) alarm: Option<Arc<Alarm>>,
+    pub(super) restored: Restored,
+    pub(super) audit: Option<audit::Writer>,
+    pub(super) listeners: Vec<std::net::TcpListener>,
+    /// `None` unless the settings ask for the Redis port.
+    pub(super) port: Option<Arc<Port>>,
+    pub(super) redis_listeners: redis::Listeners,
+    pub(super) http_listener: Option<(std::net::TcpListener, SocketAddr)>,
+    pub(super) threads: Threads,
+    pub(super) late_acks: Option<SyncHook>,
 }
 
 /// Threads that wait for their work, those with a runtime with their runtimes.
-pub(crate) struct Threads {
-    pub(crate) cores: Vec<(Standby, Runtime)>,
-    pub(crate) http: Option<(Standby, Runtime)>,
-    pub(crate) keeper: Option<Standby>,
-    pub(crate) upkeep: Option<Standby>,
-    pub(crate) stocker: Standby,
+pub(super) struct Threads {
+    pub(super) cores: Vec<(Standby, Runtime)>,
+    pub(super) http: Option<(Standby, Runtime)>,
+    pub(super) keeper: Option<Standby>,
+    pub(super) upkeep: Option<Standby>,
+    pub(super) prefaulter: Standby,
 }
 
 /// Does all that can fail.
-pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight, StartError> {
+pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight, StartError> {
     let Builder {
         config,
         disk,
@@ -150,9 +153,8 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         keys,
         storage: None,
         recovery,
-        redis: OnceLock::new(),
         detached: Detached::default(),
-        stocker: OnceLock::new(),
+        prefaulter: OnceLock::new(),
         metrics: Metrics::new(core_count),
         core_count,
         places: Places::new(config.connections_max as usize),
@@ -171,9 +173,10 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     }
     shared.engine.finish_restoring();
     shared.resume_detached().map_err(StartError::Restore)?;
-    if redis_listeners.is_open() {
-        shared.open_redis().map_err(StartError::Restore)?;
-    }
+    let port = match redis_listeners.is_open() {
+        true => Some(Port::open(&shared).map_err(StartError::Restore)?),
+        false => None,
+    };
     let threads = Threads::get(core_count, http_listener.is_some(), opening.is_some())
         .map_err(StartError::System)?;
     Ok(Preflight {
@@ -184,11 +187,30 @@ pub(crate) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         restored,
         audit,
         listeners,
+        port,
         redis_listeners,
         http_listener,
         threads,
         late_acks,
     })
+}
+
+impl Preflight {
+    /// Begins the log: the first write of a start.
+    pub(super) fn open_storage(&mut self) -> Result<(), StartError> {
+        let Some(opening) = self.opening.take() else {
+            return Ok(());
+        };
+        let (posts, late_acks) = (self.posts.clone(), self.late_acks.take());
+        let shards = self.shared.engine.shard_count();
+        let wakeup = Wakeup { posts, late_acks };
+        let storage = opening.start(wakeup, shards, self.restored.latest_end);
+        let storage = storage.map_err(StartError::Storage)?;
+        self.shared.storage = Some(Arc::new(storage));
+        let port = self.port.as_ref().map(|port| &port.session);
+        self.shared.record_lasting(port);
+        Ok(())
+    }
 }
 
 type Listeners = (
@@ -278,7 +300,7 @@ impl Threads {
             http: http.transpose()?,
             keeper: keeper.transpose()?,
             upkeep: upkeep.transpose()?,
-            stocker: Standby::spawn("stock".to_owned())?,
+            prefaulter: Standby::spawn("prefault".to_owned())?,
         })
     }
 }

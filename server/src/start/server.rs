@@ -1,38 +1,21 @@
-//! Starting and stopping: one thread per core, each with its own runtime, listener, mail and wheels.
+//! Starting and stopping: one thread per core, each with its own runtime, listener, mail and
+//! wheels.
 
+use super::builder::Builder;
+use super::cores::{Doors, RedisDoors, run_core};
+use super::prefault::Prefaulter;
+use super::preflight::{Purpose, preflight};
+use super::start_error::StartError;
 use crate::config::{Config, Durability};
 use crate::conn::auth::TokenChange;
-use crate::conn::listener;
-use crate::conn::stopping::{self, Signals, Wish};
-use crate::core::Core;
-use crate::core::pauses::{Pause, PauseHook};
-use crate::core::shared::{AdmissionHook, Shared};
-use crate::core::wakeup::{SyncHook, Wakeup};
-use crate::native;
+use crate::core::shared::Shared;
 use crate::observe::audit;
 use crate::observe::http::Http;
-use crate::redis;
-use crate::start::notify::Notifier;
-use crate::start::open_files;
-use crate::start::pinning;
-use crate::start::prefault::Stocker;
-use crate::start::preflight::{Preflight, Purpose, preflight};
-use crate::start::start_error::StartError;
 use crate::storage::{Keeper, Upkeep};
-use crate::system::panics::{self, OnPanic};
-use engine::{Seat, SessionId};
-use hashbrown::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::runtime::Runtime;
-use tokio::task::LocalSet;
-use wal::Disk;
-
-/// As a shell reports a program that an interrupt ended.
-const EXIT_AT_SECOND_SIGNAL: i32 = 130;
 
 /// A running server. Dropping it stops it.
 pub struct Server {
@@ -45,103 +28,13 @@ pub struct Server {
     http: Option<Http>,
     keeper: Option<Keeper>,
     upkeep: Option<Upkeep>,
-    stocker: Option<Stocker>,
+    prefaulter: Option<Prefaulter>,
     audit: Option<audit::Writer>,
     /// The log has been closed, or there is none.
     is_closed: bool,
 }
 
-/// Puts the settings of an embedded server together.
-#[derive(Clone, Default)]
-pub struct Builder {
-    pub(crate) config: Config,
-    pub(crate) disk: Option<Arc<dyn Disk>>,
-    pub(crate) snapshot_log_bytes: Option<u64>,
-    pub(crate) late_acks: Option<SyncHook>,
-    pub(crate) on_panic: OnPanic,
-    pub(crate) on_admission: Option<AdmissionHook>,
-    pub(crate) on_pause: Option<PauseHook>,
-}
-
 impl Builder {
-    /// Starts from these settings.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Where clients connect. Port 0 takes a free one.
-    pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.config.listen = address;
-        self
-    }
-
-    /// Where metrics, health and the read-only view are served over HTTP. Port 0 takes a free one.
-    pub fn http(mut self, address: SocketAddr) -> Self {
-        self.config.http = Some(address);
-        self
-    }
-
-    /// Serves no HTTP.
-    pub fn http_off(mut self) -> Self {
-        self.config.http = None;
-        self
-    }
-
-    /// How many I/O threads; 0 is one per core.
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.config.threads = threads;
-        self
-    }
-
-    /// Keeps the log on this disk, which should be in the data directory. For those who want to see what happens when a
-    /// disk fails.
-    pub fn disk(mut self, disk: Arc<dyn Disk>) -> Self {
-        self.disk = Some(disk);
-        self
-    }
-
-    /// Writes a snapshot whenever the log has grown by so much. For those who want to see many of them.
-    pub fn snapshot_every(mut self, log_bytes: u64) -> Self {
-        self.snapshot_log_bytes = Some(log_bytes);
-        self
-    }
-
-    /// What becomes of the server if one of its threads panics. Unless told otherwise it stops
-    /// serving, and the program that it is part of goes on; [`Server::failure`] says what happened.
-    pub fn on_panic(mut self, on_panic: OnPanic) -> Self {
-        self.on_panic = on_panic;
-        self
-    }
-
-    /// For tests of what a panic does: called by a core's thread for every connection that it lets
-    /// in.
-    #[doc(hidden)]
-    pub fn on_admission(mut self, hook: Arc<dyn Fn() + Send + Sync>) -> Self {
-        self.on_admission = Some(hook);
-        self
-    }
-
-    /// For tests of what two cores do at once: called by a core's thread between two of its steps.
-    #[doc(hidden)]
-    pub fn on_pause(mut self, hook: impl Fn(Pause) + Send + Sync + 'static) -> Self {
-        self.on_pause = Some(Arc::new(hook));
-        self
-    }
-
-    /// Calls this between a sync of the log and the cores that hear of it, so that replies leave late. For tests.
-    #[doc(hidden)]
-    pub fn late_acks(mut self, wait: impl Fn() + Send + Sync + 'static) -> Self {
-        self.late_acks = Some(Arc::new(wait));
-        self
-    }
-
-    /// Changes any other setting.
-    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
-        change(&mut self.config);
-        self
-    }
-
     /// Starts the server. When this returns, clients can connect. When it fails, the data directory
     /// is as it was, unless the disk itself failed.
     pub fn start(self) -> Result<Server, StartError> {
@@ -156,8 +49,8 @@ impl Builder {
 }
 
 impl Server {
-    /// An embedded server with the default settings, except that it takes a free port, serves no HTTP and writes nothing to
-    /// disk.
+    /// An embedded server with the default settings, except that it takes a free port, serves no
+    /// HTTP and writes nothing to disk.
     pub fn builder() -> Builder {
         let config = Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -172,29 +65,12 @@ impl Server {
     }
 
     fn start(builder: Builder) -> Result<Server, StartError> {
-        let Preflight {
-            mut shared,
-            posts,
-            opening,
-            alarm,
-            mut restored,
-            audit,
-            listeners,
-            mut redis_listeners,
-            http_listener,
-            threads,
-            late_acks,
-        } = preflight(builder, Purpose::Start)?;
-        let local_addr = listeners[0].local_addr().map_err(StartError::System)?;
+        let mut ready = preflight(builder, Purpose::Start)?;
+        let local_addr = ready.listeners[0].local_addr();
+        let local_addr = local_addr.map_err(StartError::System)?;
         // The first write. What still fails from here on is the disk itself.
-        if let Some(opening) = opening {
-            let shards = shared.engine.shard_count();
-            let storage = opening
-                .start(Wakeup { posts, late_acks }, shards, restored.latest_end)
-                .map_err(StartError::Storage)?;
-            shared.storage = Some(Arc::new(storage));
-            shared.record_lasting();
-        }
+        ready.open_storage()?;
+        let restored = &ready.restored;
         if restored.sessions > 0 {
             tracing::info!(
                 sessions = restored.sessions,
@@ -203,47 +79,53 @@ impl Server {
                 "put back what was held at the last stop"
             );
         }
-        let shared = Arc::new(shared);
+        let shared = Arc::new(ready.shared);
+        let threads = ready.threads;
         let mut server = Server {
             shared: shared.clone(),
             local_addr,
-            redis_addr: redis_listeners.local_addr(),
-            redis_unix: redis_listeners.unix_path(),
+            redis_addr: ready.redis_listeners.local_addr(),
+            redis_unix: ready.redis_listeners.unix_path(),
             threads: Vec::new(),
             http: None,
             keeper: None,
             upkeep: None,
-            stocker: Some(Stocker::start(threads.stocker, shared.clone())),
-            audit,
+            prefaulter: Some(Prefaulter::start(threads.prefaulter, shared.clone())),
+            audit: ready.audit,
             is_closed: false,
         };
         if let Some(audit) = &mut server.audit {
             audit.begin(shared.failure.watch());
         }
-        if let (Some(standby), Some(storage), Some(alarm)) =
-            (threads.keeper, &shared.storage, alarm)
-        {
-            let keeper = Keeper::start(standby, shared.clone(), storage.clone(), alarm);
-            server.keeper = Some(keeper);
+        if let Some(storage) = &shared.storage {
+            if let (Some(standby), Some(alarm)) = (threads.keeper, ready.alarm) {
+                server.keeper = Some(Keeper::start(
+                    standby,
+                    shared.clone(),
+                    storage.clone(),
+                    alarm,
+                ));
+            }
+            if let Some(standby) = threads.upkeep {
+                server.upkeep = Some(Upkeep::start(standby, shared.clone(), storage.clone()));
+            }
         }
-        if let (Some(standby), Some(storage)) = (threads.upkeep, &shared.storage) {
-            let upkeep = Upkeep::start(standby, shared.clone(), storage.clone());
-            server.upkeep = Some(upkeep);
-        }
-        let cores = listeners.into_iter().zip(threads.cores);
-        for (id, (listener, (standby, runtime))) in cores.enumerate() {
+        let mut redis_listeners = ready.redis_listeners;
+        let cores = ready.listeners.into_iter().zip(threads.cores);
+        for (id, (native, (standby, runtime))) in cores.enumerate() {
             let shared = shared.clone();
-            let doors = Doors {
-                native: listener,
-                redis_tcp: redis_listeners.tcp.pop(),
-                redis_unix: redis_listeners.unix.pop(),
-            };
-            let seats = restored.seats.get_mut(id).map(std::mem::take);
+            let redis = ready.port.clone().map(|port| RedisDoors {
+                port,
+                tcp: redis_listeners.tcp.pop(),
+                unix: redis_listeners.unix.pop(),
+            });
+            let doors = Doors { native, redis };
+            let seats = ready.restored.seats.get_mut(id).map(std::mem::take);
             let seats = seats.unwrap_or_default();
             let thread = standby.begin(move || run_core(id, &runtime, shared, doors, seats));
             server.threads.push(thread);
         }
-        if let (Some(thread), Some(listener)) = (threads.http, http_listener) {
+        if let (Some(thread), Some(listener)) = (threads.http, ready.http_listener) {
             server.http = Some(Http::start(thread, listener, shared));
         }
         Ok(server)
@@ -257,6 +139,11 @@ impl Server {
     /// Where clients of Redis connect, if they can.
     pub fn redis_addr(&self) -> Option<SocketAddr> {
         self.redis_addr
+    }
+
+    /// The Unix socket where clients of Redis connect, if there is one.
+    pub(super) fn redis_unix(&self) -> Option<&Path> {
+        self.redis_unix.as_deref()
     }
 
     /// Where HTTP is served, if it is.
@@ -321,8 +208,8 @@ impl Server {
         }
     }
 
-    /// Stops: no new connections, what is in flight is answered, waiters are told, everything is written. Returns when it
-    /// is done, after the grace period of the settings at the latest.
+    /// Stops: no new connections, what is in flight is answered, waiters are told, everything is
+    /// written. Returns when it is done, after the grace period of the settings at the latest.
     pub fn shutdown(mut self) {
         self.stop();
     }
@@ -339,12 +226,12 @@ impl Server {
         {
             tracing::warn!("cannot remove the socket {}: {error}", path.display());
         }
-        // Until here it has told whoever asked that the server stops.
+        // Until here it has told every client that asked that the server stops.
         self.http = None;
         self.keeper = None;
         self.upkeep = None;
-        self.stocker = None;
-        // And now nobody is left who could do anything worth writing down.
+        self.prefaulter = None;
+        // No thread is left that could do anything worth writing down.
         self.audit = None;
         if let Some(storage) = &self.shared.storage
             && !self.is_closed
@@ -368,130 +255,4 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Whether a server could start now with these settings: ports, tokens, audit log, data directory,
-/// limits and room on the disk. Nothing is changed.
-pub fn check(config: Config) -> Result<(), StartError> {
-    Server::builder().config(config).check()
-}
-
-/// Runs a server until it is told to stop by SIGTERM or SIGINT. A second signal ends it at once.
-/// SIGHUP has it [reload](Server::reload).
-pub fn run(config: Config) -> Result<(), StartError> {
-    run_with(Server::builder().config(config))
-}
-
-/// As [`run`], for a server that was put together in another way.
-pub fn run_with(builder: Builder) -> Result<(), StartError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(StartError::System)?;
-    let entered = runtime.enter();
-    let mut signals = Signals::catch().map_err(StartError::System)?;
-    drop(entered);
-    let notifier = Notifier::from_environment();
-    panics::end_process_on_panic();
-    open_files::raise();
-    let server = builder.on_panic(OnPanic::EndProcess).start()?;
-    if let Some(address) = server.http_addr() {
-        tracing::info!(%address, "metrics, health and locks over HTTP");
-    }
-    if let Some(address) = server.redis_addr() {
-        tracing::info!(%address, "clients of Redis");
-    }
-    if let Some(path) = &server.redis_unix {
-        tracing::info!(path = %path.display(), "clients of Redis over a Unix socket");
-    }
-    tracing::info!(address = %server.local_addr(), cores = server.shared.core_count, "ready");
-    notifier.ready();
-    while runtime.block_on(signals.next()) == Wish::Reload {
-        server.reload();
-    }
-    tracing::info!("stopping; a second signal ends it at once");
-    notifier.stopping();
-    runtime.spawn(async move {
-        // A server that stops has nothing to reload.
-        while signals.next().await == Wish::Reload {}
-        std::process::exit(EXIT_AT_SECOND_SIGNAL);
-    });
-    // On another thread, so that this one can hear the second signal.
-    let stopped = runtime.spawn_blocking(move || server.shutdown());
-    if runtime.block_on(stopped).is_err() {
-        tracing::error!("the shutdown ended with a panic");
-    }
-    tracing::info!("stopped");
-    Ok(())
-}
-
-/// Where one core lets clients in.
-struct Doors {
-    native: std::net::TcpListener,
-    redis_tcp: Option<std::net::TcpListener>,
-    redis_unix: Option<std::os::unix::net::UnixListener>,
-}
-
-fn run_core(
-    id: usize,
-    runtime: &Runtime,
-    shared: Arc<Shared>,
-    doors: Doors,
-    seats: HashMap<SessionId, Seat>,
-) {
-    let _watch = shared.failure.watch();
-    if shared.config.pin
-        && let Err(error) = pinning::pin(id)
-    {
-        tracing::warn!("core {id} goes where the system puts it: {error}");
-    }
-    let local = LocalSet::new();
-    local.block_on(runtime, async move {
-        let core = Core::new(id, shared.clone(), seats);
-        spawn_watched(&shared, core.clone().take_mail());
-        spawn_watched(&shared, core.clone().turn_wheels());
-        if !shared.config.spin.is_zero() {
-            spawn_watched(&shared, core.clone().stay_awake());
-        }
-        if let Some(listener) = doors.redis_tcp {
-            let accepting = redis::accept_tcp(core.clone(), listener);
-            spawn_accepting(&shared, id, accepting);
-        }
-        if let Some(listener) = doors.redis_unix {
-            let accepting = redis::accept_unix(core.clone(), listener);
-            spawn_accepting(&shared, id, accepting);
-        }
-        tokio::select! {
-            result = listener::accept(core.clone(), doors.native, native::serve) => {
-                if let Err(error) = result {
-                    tracing::error!("core {id} cannot accept connections: {error}");
-                }
-            }
-            () = shared.stop.cancelled() => {}
-        }
-        stopping::drain(&core).await;
-    });
-}
-
-/// Runs a task of a core that must not end by a panic unnoticed.
-fn spawn_watched(shared: &Arc<Shared>, task: impl Future<Output = ()> + 'static) {
-    let watch = shared.failure.watch();
-    tokio::task::spawn_local(async move {
-        let _watch = watch;
-        task.await;
-    });
-}
-
-/// Lets clients of Redis in until the server stops.
-fn spawn_accepting(
-    shared: &Arc<Shared>,
-    core: usize,
-    accepting: impl Future<Output = io::Result<()>> + 'static,
-) {
-    let stop = shared.stop.clone();
-    spawn_watched(shared, async move {
-        if let Some(Err(error)) = stop.run_until_cancelled(accepting).await {
-            tracing::error!("core {core} cannot accept clients of Redis: {error}");
-        }
-    });
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use wal::WalError;
 
-/// Why a server does not start. Whoever started it acts on it.
+/// Why a server does not start. The program or the operator that started it acts on it.
 #[derive(Debug)]
 pub enum StartError {
     /// A setting cannot be used.

@@ -13,7 +13,7 @@ mod client;
 mod witness;
 
 use crate::config::{Config, Durability};
-use crate::start::server::{Builder, Server};
+use crate::{Builder, Server};
 use client::{Client, Told};
 use protocol::{Acquire, Fence, Key, Lease, Metadata, Mode, Opening, Reclaim, Request, SessionKey};
 use std::collections::BTreeMap;

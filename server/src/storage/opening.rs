@@ -3,7 +3,7 @@
 use super::journal::Journal;
 use super::{Horizon, LogClock, LongLeases, Storage, give_up, unix_now_ms};
 use crate::config::{Config, Durability};
-use crate::core::mail::Switchboard;
+use crate::core::switchboard::Switchboard;
 use crate::session::secret::SessionKeys;
 use crate::system::clock::Clock;
 use engine::{Engine, Fence, Tick};

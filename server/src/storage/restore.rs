@@ -3,7 +3,7 @@
 
 use super::{FOREVER_UNIX_MS, Opening};
 use crate::core::shared::Shared;
-use crate::session::registry::Session;
+use crate::session::Session;
 use engine::{Fence, Key, Limit, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
 use hashbrown::HashMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Durations;
-use crate::session::registry::Session;
+use crate::session::Session;
 use crate::storage::LongLeases;
 use crossbeam_utils::CachePadded;
 use engine::{Loss, Lost};

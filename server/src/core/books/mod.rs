@@ -22,7 +22,7 @@ use super::shared::Shared;
 use super::waiter::{Terms, Waiter};
 use crate::observe::audit::Audit;
 use crate::observe::metrics::CoreMetrics;
-use crate::session::registry::Session;
+use crate::session::Session;
 use engine::{Fence, Grant, Holder, Tick};
 use record::RecordTerms;
 use std::rc::Rc;

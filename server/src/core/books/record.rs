@@ -1,25 +1,31 @@
-//! What is written down of which request. With `durability = lease` every change; with `fence` how long leases live at
-//! most, and that seldom, but every change of a lease that is longer than `--grace-max`; with `none` nothing.
+//! What is written down of which request. With `durability = lease` every change; with `fence` how
+//! long leases live at most, and that seldom, but every change of a lease that is longer than
+//! `--grace-max`; with `none` nothing.
 //!
 //! # Order
 //!
-//! Records of one grant stand in the log in the order of their effect, as far as replay depends on it. `wal/src/replay/leases.rs` has the
-//! list of those that may be reordered. The others are kept in order thus:
+//! Records of one grant stand in the log in the order of their effect, as far as replay depends on
+//! it. `wal/src/replay/leases.rs` has the list of those that may be reordered. The others are kept
+//! in order thus:
 //!
-//! - An owner that was answered before it asked for the next change: the answer waited for the disk.
+//! - An owner that was answered before it asked for the next change: the answer waited for the
+//!   disk.
 //! - One connection, or several of one core: a core appends in the order in which it decides.
-//! - The Redis port: a command's records are appended before its keys are unlocked (`redis/section.rs`).
-//! - Counts of reentrant holds: `record_count` writes down the present count, not the one that its caller was told. It reads and
-//!   appends under one mutex, so a count that stands later in the log was read later.
+//! - The Redis port: a command's records are appended before its keys are unlocked
+//!   (`redis/section.rs`).
+//! - Counts of reentrant holds: `record_count` writes down the present count, not the one that its
+//!   caller was told. It reads and appends under one mutex, so a count that stands later in the log
+//!   was read later.
 //!
-//! In `fence` one thing more can go wrong: a core that takes a lock away asks whether it is a long one before the core that
-//! granted it has said so. Then it writes nothing down. So the granting core first says so and then looks whether the lock is
-//! still there; the other core first takes it away and then asks. Each has a fence in between, so one of them finds out.
+//! In `fence` one thing more can go wrong: a core that takes a lock away asks whether it is a long
+//! one before the core that granted it has said so. Then it writes nothing down. So the granting
+//! core first says so and then looks whether the lock is still there; the other core first takes it
+//! away and then asks. Each has a fence in between, so one of them finds out.
 
 use super::Books;
 use crate::core::pauses::Pause;
 use crate::core::waiter::Terms;
-use crate::session::registry::Session;
+use crate::session::Session;
 use crate::storage::Storage;
 use engine::{Fence, Grant, Holder, Key, Mode, Span, Tick};
 use std::sync::atomic;
@@ -113,16 +119,18 @@ impl Books {
         self.shared.engine.holder(key, fence, now).is_some()
     }
 
-    /// From here on everything is written down that happens to this lease, though short ones leave no
-    /// record.
+    /// From here on everything is written down that happens to this lease, though short ones leave
+    /// no record.
     fn follow(&self, storage: &Storage, session: &Session, key: &[u8], fence: u64) {
         self.shared.pause(Pause::BeforeFollow);
         storage.long.insert(key, fence);
         session.mark_logged();
-        // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign of life on another core
-        // either finds the session marked, or shows in the deadline that is read here.
+        // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign
+        // of life on another core either finds the session marked, or shows in the deadline that is
+        // read here.
         atomic::fence(atomic::Ordering::SeqCst);
-        // With every long lease: which core's record of the session comes first does not matter then.
+        // With every long lease: which core's record of the session comes first does not matter
+        // then.
         let deadline = self.shared.engine.session_deadline(session.id);
         self.push_session(storage, session, deadline);
     }
@@ -143,8 +151,9 @@ impl Books {
         });
     }
 
-    /// A hold was counted once more, or once less and is not over; or it is to be written down as it is. One that is counted
-    /// once more is what it was when it was granted, whatever was asked for this time.
+    /// A hold was counted once more, or once less and is not over; or it is to be written down as
+    /// it is. One that is counted once more is what it was when it was granted, whatever was asked
+    /// for this time.
     #[cold]
     fn record_count(
         &self,
@@ -244,7 +253,7 @@ impl Books {
         });
     }
 
-    /// A lock was taken away from its holder, who may not even have been told that it had it.
+    /// A lock was taken away from its holder, which may not even have been told that it had it.
     pub(super) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
         self.shared.pause(Pause::BeforeTakenAway);
         // Paired with the one in `follow`.
@@ -268,8 +277,8 @@ impl Books {
         }
     }
 
-    /// A grant of this key took the place of others. In `lease` its own record tells replay so; in `fence` it may be a
-    /// short one, which has no record.
+    /// A grant of this key took the place of others. In `lease` its own record tells replay so; in
+    /// `fence` it may be a short one, which has no record.
     pub(super) fn record_superseded(&self, key: &[u8]) {
         let Some(storage) = &self.shared.storage else {
             return;

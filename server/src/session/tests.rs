@@ -1,3 +1,6 @@
+use super::outcomes::{KEPT_MAX, PAST_MAX, REMEMBERED_MAX, SHARE_MIN};
+use super::registry::Registry;
+use super::secret::PUBLIC_ID_BITS;
 use super::*;
 use std::net::Ipv4Addr;
 
