@@ -43,7 +43,8 @@ fn lines(path: &Path) -> Vec<Value> {
     lines
 }
 
-/// The lines about one key, without numbers and times, in the order of their fences and of what can come first.
+/// The lines about one key, without numbers and times, in the order of their fences and of what can
+/// come first.
 fn history(lines: &[Value], key: &str) -> Vec<Value> {
     let mut history: Vec<Value> = lines
         .iter()
@@ -192,7 +193,7 @@ fn every_way_to_lose_a_lock_has_its_word() {
         "event": "force", "key": "forced", "fence": forced,
         "session_id": session_id(&operator), "client_name": "operator",
     });
-    assert_eq!(force.expect("who did it"), expected);
+    assert_eq!(force.expect("the operator's line"), expected);
 }
 
 #[test]
@@ -230,7 +231,8 @@ fn a_reentrant_hold_is_told_step_by_step() {
     assert_eq!(steps, expected);
 }
 
-/// Fifty holders in turn from several connections: sorted by fence, the file tells the whole story of the key.
+/// Fifty holders in turn from several connections: sorted by fence, the file tells the whole story
+/// of the key.
 #[test]
 fn the_story_of_a_key_can_be_told_from_the_file() {
     let (server, _directory, path) = start();

@@ -1,4 +1,5 @@
-//! A server to talk to, and a peer that speaks the protocol by hand, so that it can also speak it badly.
+//! A server to talk to, and a peer that speaks the protocol by hand, so that it can also speak it
+//! badly.
 
 use bytes::{Buf, BytesMut};
 use protocol::{
@@ -50,7 +51,7 @@ fn no_core_may_panic() {
     });
 }
 
-/// Asks until the answer is yes. For what nobody announces; the pause is not to be waited for, only to spare the machine.
+/// Asks until the answer is yes. For what is not announced; the pause only spares the machine.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -165,7 +166,9 @@ impl Peer {
 
     /// As `join`; `None` if the session is over.
     pub(crate) fn try_join(&self, name: &str) -> Option<Peer> {
-        let session = self.session.expect("only who was let in can be joined");
+        let session = self
+            .session
+            .expect("only a peer that was let in can be joined");
         let opening = Opening::Join(session);
         let mut peer = Peer::silent(self.address);
         peer.next_id = self.next_id + 1_000_000;
@@ -201,7 +204,7 @@ impl Peer {
             opening: Opening::Resume(session),
             ..hello(name)
         });
-        welcome.expect("whoever resumes is let in");
+        welcome.expect("a session that is resumed is let in");
         peer
     }
 
@@ -296,7 +299,8 @@ impl Peer {
         self.pushes.remove(0)
     }
 
-    /// Reads until the server closes. Returns why, if it said so. Replies that came before are kept.
+    /// Reads until the server closes. Returns why, if it said so. Replies that came before are
+    /// kept.
     pub(crate) fn farewell(&mut self) -> Option<Farewell> {
         let mut farewell = None;
         while let Some((id, bytes)) = self.next_frame() {
@@ -385,7 +389,8 @@ impl Peer {
         })
     }
 
-    /// Asks for a lock that somebody holds, and returns once the request stands in line, behind `ahead` others.
+    /// Asks for a lock that is held, and returns once the request stands in line, behind `ahead`
+    /// others.
     pub(crate) fn stand_in_line(&mut self, key: &str, ahead: u32, observer: &mut Peer) -> u64 {
         let id = self.send(&acquire(key, LONG_MS, LONG_MS));
         until("the acquire stands in line", || {
@@ -449,7 +454,7 @@ fn decode(bytes: &[u8]) -> Reply<'_> {
     Reply::decode(&frame).expect("a reply that can be read")
 }
 
-/// A frame of any kind with any body, as nobody should send it.
+/// A frame of any kind with any body, as no client should send it.
 pub(crate) fn raw_frame(kind: u8, flags: u8, id: u64, body: &[u8]) -> Vec<u8> {
     let mut frame = (10 + body.len() as u32).to_le_bytes().to_vec();
     frame.extend([kind, flags]);

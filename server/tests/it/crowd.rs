@@ -150,10 +150,10 @@ fn a_thousand_waiters_for_one_key_on_as_many_connections_all_get_it() {
             Reply::QueryResult { holders, .. } => holders.iter().next().map(|one| one.session_id),
             other => panic!("no query result but {other:?}"),
         });
-        let turn = turn.expect("handed on, never free while somebody waits");
-        let (mut peer, id) = left.remove(&turn).expect("everybody's turn comes once");
+        let turn = turn.expect("handed on, never free while a client waits");
+        let (mut peer, id) = left.remove(&turn).expect("each client's turn comes once");
         let fence = peer.reply(id, granted);
-        assert_eq!(fence, last + 1, "nobody between");
+        assert_eq!(fence, last + 1, "no grant between");
         last = fence;
         assert!(peer.release("hot", fence));
     }

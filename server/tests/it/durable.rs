@@ -1,5 +1,6 @@
-//! What survives a stop. A clean one is a shutdown; one without notice is a copy of the data directory, taken while the server
-//! runs: what a kill leaves behind is exactly the files as they are at that moment.
+//! What survives a stop. A clean one is a shutdown; one without notice is a copy of the data
+//! directory, taken while the server runs: what a kill leaves behind is exactly the files as they
+//! are at that moment.
 
 use crate::common::{
     LONG_MS, Peer, acquire, granted, hello, hello_for, lost, plain, reentrant, release,
@@ -30,7 +31,8 @@ fn with_grace(directory: &Path, durability: Durability, grace: bool) -> Server {
     })
 }
 
-/// What a kill would leave at this moment. A copy is none while files come and go: then it is made again.
+/// What a kill would leave at this moment. A copy is none while files come and go: then it is made
+/// again.
 pub(crate) fn wreck(directory: &Path) -> TempDir {
     let names = || -> Vec<_> {
         let entries = std::fs::read_dir(directory).unwrap();
@@ -165,7 +167,8 @@ fn after_a_stop_without_notice_holders_claim_and_nothing_new_is_granted() {
         ..claim("shared", read, LONG_MS)
     };
     assert_eq!(holder.ask(&Request::Reclaim(shared_claim), granted), read);
-    // When the time is up, the rest is free, under fences that nobody has seen; what was claimed is not.
+    // When the time is up, the rest is free, under fences that no client has seen; what was claimed
+    // is not.
     let free = other.reply(waits, granted);
     assert!(free > fence.max(read));
     other.ask(&acquire("k", 100, 0), |reply| {
@@ -233,7 +236,8 @@ fn a_server_in_its_grace_period_says_so_and_until_when() {
     });
 }
 
-/// The server does not know who holds what, so "free" would be a guess: a key that nobody has claimed yet may be held.
+/// The server does not know the holders, so "free" would be a guess: a key that is not claimed yet
+/// may be held.
 #[test]
 fn in_the_grace_period_no_answer_says_that_a_key_is_free() {
     let directory = tempfile::tempdir().unwrap();
@@ -480,7 +484,7 @@ fn a_mode_may_be_changed_between_two_lives() {
         Durability::None,
         Durability::Lease,
     ] {
-        // As long as leases from before may live that nobody knows, nothing is granted.
+        // As long as unknown leases from before may live, nothing is granted.
         let server = on(&next, durability);
         let mut peer = Peer::connect(server.local_addr(), "peer");
         let id = peer.send(&acquire("k", 200, LONG_MS));
@@ -566,9 +570,10 @@ fn a_server_that_keeps_nothing_leaves_no_files() {
     assert!(!data_dir.exists());
 }
 
-/// Fences of a directory that had been served with `fence` fell when it was served with `none`: the clock lies below the
-/// ceilings after a few quick restarts, and 2^44 below them after a repair. And they fell again behind a server with
-/// `none` that began at the ceiling, as long as the next one with `fence` began there, too.
+/// Fences of a directory that had been served with `fence` fell when it was served with `none`: the
+/// clock lies below the ceilings after a few quick restarts, and 2^44 below them after a repair.
+/// And they fell again behind a server with `none` that began at the ceiling, as long as the next
+/// one with `fence` began there, too.
 #[test]
 fn fences_rise_from_fence_to_none_and_back_also_after_a_repair() {
     let directory = tempfile::tempdir().unwrap();
@@ -641,7 +646,8 @@ fn files(directory: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     files
 }
 
-/// A directory whose only segment had been deleted was taken for a new one, and what was held in it granted to others.
+/// A directory whose only segment had been deleted was taken for a new one, and what was held in it
+/// granted to others.
 #[test]
 fn a_directory_without_its_log_is_not_taken_for_a_new_one() {
     for durability in BOTH {
@@ -667,7 +673,8 @@ fn a_directory_without_its_log_is_not_taken_for_a_new_one() {
     }
 }
 
-/// A key with one bit flipped, and a key that was deleted, made every session strange to its own server, without a word.
+/// A key with one bit flipped, and a key that was deleted, made every session strange to its own
+/// server, without a word.
 #[test]
 fn a_session_key_that_is_damaged_or_gone_is_noticed_and_replaced_only_by_repair() {
     for is_deleted in [false, true] {
@@ -806,7 +813,7 @@ fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
     let server = on(left.path(), Durability::Fence);
     let mut first = comes_back(&server, session);
     let mut second = first.join("second");
-    // Somebody else has claimed its share already.
+    // Another session has claimed its share already.
     let mut other = comes_back(&server, other_session);
     let shared_claim = Reclaim {
         mode: Mode::Shared,

@@ -1,5 +1,5 @@
-//! How long a crash keeps new locks from being granted: never less than unknown leases may live, never more than
-//! `grace_max`, and whatever happens in between.
+//! How long a crash keeps new locks from being granted: never less than unknown leases may live,
+//! never more than `grace_max`, and whatever happens in between.
 
 use crate::common::{
     Peer, acquire, force_release, granted, hello_for, not_held, reentrant, renew, session_bound,
@@ -49,8 +49,9 @@ fn is_held(peer: &mut Peer, key: &str) -> bool {
     })
 }
 
-/// A server in `lease` took over from a killed one in `fence`, was stopped while it still waited for claims, and its
-/// successor granted what was held: it thought that a server in `lease` leaves nothing unknown.
+/// A server in `lease` took over from a killed one in `fence`, was stopped while it still waited
+/// for claims, and its successor granted what was held: it thought that a server in `lease` leaves
+/// nothing unknown.
 #[test]
 fn a_grace_period_outlives_the_servers_that_stop_in_it() {
     for (second, third) in [
@@ -134,7 +135,8 @@ fn a_grace_period_is_not_longer_than_grace_max() {
     assert!(fences.is_empty() || fences == [long], "{fences:?}");
 }
 
-/// What becomes of a long lease is written down in `fence`, too: each of these was answered, then the server was killed.
+/// What becomes of a long lease is written down in `fence`, too: each of these was answered, then
+/// the server was killed.
 #[test]
 fn a_long_lease_survives_a_kill_as_it_was_last_answered() {
     let directory = tempfile::tempdir().unwrap();
@@ -223,7 +225,8 @@ fn a_long_lease_that_was_found_is_followed_from_then_on() {
     }
 }
 
-/// Snapshots drop the log before them, so they must have what it said of long leases and of the horizon.
+/// Snapshots drop the log before them, so they must have what it said of long leases and of the
+/// horizon.
 #[test]
 fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The client that everybody else is to be.
+//! The client that the others are to be like.
 
 use crate::common::{LONG_MS, Peer, hello, start_with};
 use protocol::Hello;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A client that behaves, beside all that do not: takes and releases locks of its own on several connections, and asserts
-/// every answer.
+/// A client that behaves, beside all that do not: takes and releases locks of its own on several
+/// connections, and asserts every answer.
 pub(crate) struct Healthy {
     thread: std::thread::JoinHandle<()>,
     stop: Arc<AtomicBool>,

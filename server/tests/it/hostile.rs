@@ -1,5 +1,5 @@
-//! Peers that break the rules, by accident or on purpose. Each is told what is wrong, and nobody else notices: a healthy
-//! client works beside every one of these tests.
+//! Peers that break the rules, by accident or on purpose. Each is told what is wrong, and no other
+//! client notices: a healthy client works beside every one of these tests.
 
 use crate::common::{
     LONG_MS, PATIENCE, Peer, acquire, encode, error_code, granted, hello, raw_frame, start_with,
@@ -383,7 +383,8 @@ fn connections_that_come_and_go_leave_nothing_behind() {
             for round in 0..200 {
                 let mut peer = Peer::silent(address);
                 match round % 4 {
-                    // Without a word, in the middle of one, after one, and after one with something to come.
+                    // Without a word, in the middle of one, after one, and after one with something
+                    // to come.
                     0 => {}
                     1 => peer.send_bytes(&encode(1, &Request::Hello(hello("a")))[..20]),
                     2 => {

@@ -1,4 +1,5 @@
-//! The HTTP side, spoken by hand: probes, the view of the locks, tokens, and requests that make no sense.
+//! The HTTP side, spoken by hand: probes, the view of the locks, tokens, and requests that make no
+//! sense.
 
 use crate::common::{PATIENCE, Peer, acquire, start_with, wire_key};
 use protocol::{Acquire, Lease, Metadata, Mode, Reply, Request};
@@ -58,7 +59,7 @@ pub(crate) fn get_as(server: &Server, path: &str, accept: &str) -> Answer {
     ask(http_addr(server), "GET", path, &header).expect("the server answers")
 }
 
-/// Sends one request and reads to the end of the connection. `None`: there is nobody any more.
+/// Sends one request and reads to the end of the connection. `None`: no server is there any more.
 fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
     let request =
         format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
@@ -151,7 +152,7 @@ fn a_server_that_stops_is_healthy_but_not_ready() {
     stopping.join().expect("the server stops");
     assert!(
         ask(address, "GET", "/healthz", "").is_none(),
-        "nobody is left"
+        "no connection is left"
     );
 }
 
@@ -337,7 +338,7 @@ fn requests_that_make_no_sense_get_a_sentence() {
     }
 }
 
-/// What a bad peer sends costs it its connection, and nobody else anything.
+/// What a bad peer sends costs it its connection, and no other peer anything.
 #[test]
 fn garbage_and_oversized_heads_cost_only_their_sender() {
     let server = start_with_http();

@@ -1,4 +1,5 @@
-//! Every bound, at its edge: a clear answer for whoever meets it, and what is held can still be renewed and released.
+//! Every bound, at its edge: a clear answer for the client that meets it, and what is held can
+//! still be renewed and released.
 
 use crate::common::{
     LONG_MS, Peer, acquire, busy, cancel, granted, hello, release, renew, shared, start_with,
@@ -106,7 +107,7 @@ fn a_key_has_so_many_waiters_and_so_has_the_server() {
         assert_eq!(bound, BusyBound::WAITERS_TOTAL);
         assert_eq!(observer.stat("busy_waiters_per_key_total"), 1);
         assert_eq!(observer.stat("busy_waiters_total"), 1);
-        // Whoever has a lock can keep it and give it back.
+        // A holder can keep its lock and give it back.
         holder.ask(&renew("b", b, LONG_MS), |reply| {
             assert!(matches!(reply, Reply::Renewed { .. }))
         });

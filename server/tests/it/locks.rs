@@ -55,7 +55,8 @@ fn of_two_who_race_one_wins_and_the_other_is_told_who_did() {
     for round in 0..50 {
         let key = format!("race/{round}");
         let barrier = Barrier::new(2);
-        // The session id of the winner, the fence it won or the one it saw, and its peer, so that nobody leaves early.
+        // The session id of the winner, the fence it won or the one it saw, and its peer, so that
+        // no client leaves early.
         let race = |name: &'static str| {
             let mut peer = Peer::connect(address, name);
             let request = with_metadata(&key, LONG_MS, name);
@@ -85,7 +86,7 @@ fn of_two_who_race_one_wins_and_the_other_is_told_who_did() {
             (left.join().unwrap(), right.join().unwrap())
         });
         assert!(left.0 != right.0, "one winner, one refusal");
-        assert_eq!(left.1, right.1, "both know who won");
+        assert_eq!(left.1, right.1, "both know the winner");
         assert_eq!(left.2, right.2, "and under which fence");
     }
 }
@@ -148,7 +149,7 @@ fn a_late_release_leaves_the_next_holder_alone_and_is_counted() {
     let reason = a.ask(&release("orders/42", stale), not_held);
     assert_eq!(reason, NotHeldReason::OTHER_OWNER);
     assert_eq!(a.stat("release_by_non_owner_total"), 1);
-    // Nor does the right fence help whoever is not the owner.
+    // Nor does the right fence help a session that is not the owner.
     let reason = a.ask(&release("orders/42", fence), not_held);
     assert_eq!(reason, NotHeldReason::OTHER_OWNER);
     assert_eq!(a.stat("release_by_non_owner_total"), 2);
@@ -365,7 +366,7 @@ fn an_operator_takes_a_lock_away_and_its_holder_and_the_next_in_line_are_told() 
     assert!(operator.is_held_under("k", next));
     let reason = holder.ask(&renew("k", fence, LONG_MS), not_held);
     assert_eq!(reason, NotHeldReason::OTHER_OWNER);
-    let reason = operator.ask(&force_release("nobody's", fence), not_held);
+    let reason = operator.ask(&force_release("free", fence), not_held);
     assert_eq!(reason, NotHeldReason::UNSPECIFIED);
 }
 

@@ -6,7 +6,8 @@ use protocol::{Acquire, BusyBound, Lease, Metadata, Reply, Request};
 use server::Server;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One family: what it says about itself, and its samples by name and labels, as they stand on the page.
+/// One family: what it says about itself, and its samples by name and labels, as they stand on the
+/// page.
 #[derive(Debug, Default)]
 struct Family {
     help: String,
@@ -15,7 +16,8 @@ struct Family {
     samples: Vec<(String, BTreeMap<String, String>, f64)>,
 }
 
-/// Reads a page of the OpenMetrics text format. Panics at the first thing that is not as the format wants it.
+/// Reads a page of the OpenMetrics text format. Panics at the first thing that is not as the format
+/// wants it.
 #[track_caller]
 fn parse(page: &str) -> BTreeMap<String, Family> {
     let body = page.strip_suffix("# EOF\n").expect("the page has an end");
@@ -366,7 +368,8 @@ fn the_oldest_lock_grows_older_until_it_is_given_back() {
     assert_eq!(age(&server), 0.0);
 }
 
-/// Metadata up to the cap, then a clear answer; and whoever holds something can keep it and give it back.
+/// Metadata up to the cap, then a clear answer; and holders can keep their locks and give them
+/// back.
 #[test]
 fn at_the_cap_of_bytes_renewals_releases_and_plain_locks_go_on() {
     let server = start_with(|builder| {

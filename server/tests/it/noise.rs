@@ -1,4 +1,4 @@
-//! Bytes that nobody meant: random ones, and honest ones with a few of them wrong.
+//! Bytes without a meaning: random ones, and honest ones with a few of them wrong.
 
 use crate::common::{
     Peer, acquire, cancel, encode, force_release, hello, raw_frame, reentrant, release, renew,
@@ -71,7 +71,8 @@ fn random_bytes_do_no_harm() {
                 let count = random.below(3_000);
                 let mut bytes = random.bytes(count);
                 match random.below(4) {
-                    // From the first byte; behind a length that is in order; behind a hello; and behind both.
+                    // From the first byte; behind a length that is in order; behind a hello; and
+                    // behind both.
                     0 => {}
                     1 => bytes.splice(..0, 200u32.to_le_bytes()).for_each(drop),
                     2 => bytes

@@ -1,4 +1,5 @@
-//! What is answered is on the disk, in an order from which the next server draws the same conclusions.
+//! What is answered is on the disk, in an order from which the next server draws the same
+//! conclusions.
 
 use crate::common::{
     LONG_MS, Peer, acquire, encode, granted, hello_for, release, start_with, until,
@@ -34,8 +35,9 @@ fn on(directory: &Path, disk: Option<Arc<dyn Disk>>) -> Server {
     })
 }
 
-/// A key is taken at the beginning of a long turn of one core, and deleted meanwhile through another core. The record of the
-/// `DEL` stood in the log before that of the grant, was ignored by replay, and the lock was back, often without an end.
+/// A key is taken at the beginning of a long turn of one core, and deleted meanwhile through
+/// another core. The record of the `DEL` stood in the log before that of the grant, was ignored by
+/// replay, and the lock was back, often without an end.
 #[test]
 fn a_lock_whose_deletion_was_answered_is_not_back_after_a_kill() {
     let directory = tempfile::tempdir().unwrap();
@@ -60,8 +62,8 @@ const PINGS: usize = 1_500;
 const GRANTED: usize = 4;
 const DELETERS: usize = 3;
 
-/// Takes every key at the beginning of a long turn, half of them by each protocol, while others delete it. The keys whose
-/// deletion was answered.
+/// Takes every key at the beginning of a long turn, half of them by each protocol, while others
+/// delete it. The keys whose deletion was answered.
 fn race(server: &Server) -> HashSet<String> {
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let deleted: Mutex<HashSet<String>> = Mutex::default();
@@ -117,8 +119,9 @@ fn take_by_native(peer: &mut Peer, key: &str) {
     }
 }
 
-/// A request comes again on another connection of the session while the record of its first sending is not on the disk. It was
-/// answered at once from memory: a kill in this moment took back a grant and a release that had been acknowledged.
+/// A request comes again on another connection of the session while the record of its first sending
+/// is not on the disk. It was answered at once from memory: a kill in this moment took back a grant
+/// and a release that had been acknowledged.
 #[test]
 fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
     let directory = tempfile::tempdir().unwrap();
@@ -157,7 +160,8 @@ fn a_repeated_answer_waits_for_the_disk_as_the_first_one_did() {
 }
 
 impl Peer {
-    /// Whether something comes within a moment. That nothing does is right however long the moment is.
+    /// Whether something comes within a moment. That nothing does is right however long the moment
+    /// is.
     pub(crate) fn hears_something(&mut self) -> bool {
         let moment = Some(Duration::from_millis(200));
         let patience = self.stream.read_timeout().unwrap();

@@ -32,7 +32,7 @@ fn a_server_inside_another_program_stops_and_the_program_goes_on() {
     let thread = server.failure().expect("it says so").to_owned();
     assert!(thread.starts_with("core-"), "{thread}");
     assert!(peer.farewell().is_some(), "others are told that it goes");
-    until("nobody is let in any more", || {
+    until("no client is let in any more", || {
         TcpStream::connect(address).is_err()
     });
     drop(server);

@@ -1,5 +1,5 @@
-//! The Redis port beside the native one: the same locks, the same durability, the same limits. What it says to Redis clients
-//! command by command is tested in `tests/redis`, against Redis itself.
+//! The Redis port beside the native one: the same locks, the same durability, the same limits. What
+//! it says to Redis clients command by command is tested in `tests/redis`, against Redis itself.
 
 use crate::common::{LONG_MS, Peer, acquire, start_with, until};
 use crate::durable::wreck;
@@ -12,7 +12,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// A Redis client that knows nothing but how to say things and read answers, which it writes down as Redis's own client does.
+/// A Redis client that knows nothing but how to say things and read answers, which it writes down
+/// as Redis's own client does.
 pub(crate) struct Redis<S: Read + Write> {
     pub(crate) stream: BufReader<S>,
 }
@@ -218,7 +219,7 @@ fn a_strict_port_takes_no_lock_from_anybody_who_does_not_show_that_it_is_its_own
     assert_eq!(redis.number("LOCK.FENCE k"), fence);
     assert_eq!(redis.say("SET k a IFEQ a PX 60000"), "OK");
     assert_eq!(redis.say("DELEX k IFEQ a"), "1");
-    assert_eq!(redis.say("SET k b"), "OK", "nobody holds it");
+    assert_eq!(redis.say("SET k b"), "OK", "it has no holder");
 }
 
 #[test]
@@ -316,7 +317,8 @@ fn a_unix_socket_serves_the_same_keys_and_is_removed_at_the_end() {
     server.shutdown();
     assert!(!path.exists());
 
-    // What a server that was killed leaves behind is no obstacle; what somebody else listens at is.
+    // What a server that was killed leaves behind is no obstacle; what another server listens at
+    // is.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let again = start(|config| config.redis_unix = Some(path.clone()));
     let mut near = Redis::on(UnixStream::connect(&path).unwrap());
@@ -414,7 +416,7 @@ fn check_them(redis: &mut Redis<TcpStream>, fence_before: i64) {
     assert_eq!(
         redis.say("DELEX timed IFEQ token"),
         "1",
-        "by its owner, whoever comes back"
+        "by its owner, whichever client comes back"
     );
     assert_eq!(redis.say("SET timed x NX PX 1000"), "OK");
     assert!(redis.number("LOCK.FENCE timed") > fence_before);
@@ -460,7 +462,7 @@ fn after_a_kill_with_durability_fence_nothing_is_granted_until_short_leases_have
     let mut redis = Redis::connect(&after);
     assert!(redis.say("SET k other NX PX 1000").starts_with("LOADING"));
     assert!(redis.say("INFO persistence").contains("loading:1"));
-    // Nobody is told that the key is free, nor its owner that it has lost it: neither is known.
+    // No client is told that the key is free, nor its owner that it has lost it: neither is known.
     for question in [
         "GET k",
         "EXISTS k",
@@ -521,8 +523,8 @@ fn a_stop_answers_those_who_wait_and_closes_without_a_word_to_the_others() {
     let mut waits = Redis::connect(&server);
     waits.send(&["LOCK.ACQUIRE", "k", "patient", "60000", "WAIT", "60000"]);
     let mut pops = Redis::connect(&server);
-    // Two commands in one write, so that the answer to the first says that both have been read. What a server has not read when it
-    // closes is answered by a reset.
+    // Two commands in one write, so that the answer to the first says that both have been read.
+    // What a server has not read when it closes is answered by a reset.
     let both = b"PING\r\nBLPOP list 0\r\n";
     pops.stream.get_mut().write_all(both).unwrap();
     assert_eq!(pops.read(), "PONG");

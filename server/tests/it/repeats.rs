@@ -49,7 +49,7 @@ fn an_acquire_whose_connection_was_cut_before_the_answer_takes_effect_once() {
         let key = format!("k/{round}");
         let request = reentrant(&key, LONG_MS);
         let id = peer.send(&request);
-        // Whether the server has read it by now, or ever will, nobody knows.
+        // Whether the server has read it by now, or ever will, is not known.
         peer = peer.come_back("a");
         let (fence, count) = again(&mut peer, id, &request, grant);
         assert_eq!(count, 1, "not counted twice");
@@ -257,7 +257,8 @@ fn what_the_server_has_forgotten_takes_no_effect_twice() {
             )
         });
     }
-    // Asked for again without a wait, an exclusive lock cannot be had twice: the client learns that it has it.
+    // Asked for again without a wait, an exclusive lock cannot be had twice: the client learns that
+    // it has it.
     again(&mut peer, exclusive_id, &exclusive, |reply| match reply {
         Reply::Refused(contention) => {
             let holder = contention.holder.expect("long settled");
@@ -305,7 +306,7 @@ fn a_first_sending_that_is_read_after_the_second_has_no_effect() {
     assert_eq!(old.reply(id, error_code), ErrorCode::OUT_OF_TURN);
     old.send_as(give_back_id, &give_back, false);
     assert_eq!(old.reply(give_back_id, error_code), ErrorCode::OUT_OF_TURN);
-    assert!(other.acquire("k", LONG_MS) > fence, "nobody has it");
+    assert!(other.acquire("k", LONG_MS) > fence, "it is free");
     // What comes for the first time is not concerned, on either of them.
     old.acquire("old", LONG_MS);
     new.acquire("new", LONG_MS);

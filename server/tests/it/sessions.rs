@@ -1,4 +1,4 @@
-//! Sessions: several connections, comes and goes, time that runs out, and who is told.
+//! Sessions: several connections, comes and goes, time that runs out, and which connection is told.
 
 use crate::common::{
     LONG_MS, OwnedPush, Peer, acquire, granted, hello, hello_for, lost, session_bound, start, until,
@@ -83,7 +83,7 @@ fn the_end_of_a_session_frees_all_its_locks_and_tells_the_connection_that_is_lef
     drop(first);
     for ((key, fence), (waiter, id)) in held.iter().zip(&mut waiters) {
         let next = waiter.reply(*id, granted);
-        assert!(next > *fence, "{key} goes to who waits for it");
+        assert!(next > *fence, "{key} goes to its waiter");
     }
     second.is_closed_with(ErrorCode::SESSION_ENDED);
     let mut told: Vec<OwnedPush> = std::mem::take(&mut second.pushes);

@@ -39,8 +39,8 @@ fn a_frame_that_does_not_complete_in_time_ends_its_connection() {
     });
 }
 
-/// Whoever reads at the wrong moment finds the beginning of a frame behind the end of another, every time. Each of them
-/// completes in time, so the connection lives.
+/// A client that reads at the wrong moment finds the beginning of a frame behind the end of
+/// another, every time. Each of them completes in time, so the connection lives.
 #[test]
 fn frames_that_arrive_in_pieces_are_in_time_if_each_of_them_is() {
     let config = |config: &mut server::Config| config.frame_timeout = SHORT;
@@ -114,7 +114,8 @@ fn a_peer_that_never_reads_is_cut_off() {
         until("it is cut off", || {
             observer.stat("connections_too_slow_total") == 1
         });
-        // Should it read after all: whole answers in their order, as far as they came, and nothing that looks like one.
+        // Should it read after all: whole answers in their order, as far as they came, and nothing
+        // that looks like one.
         while let Some(id) = slow.next_reply(|id, reply| {
             assert!(matches!(reply, Reply::Stats { .. }), "{reply:?}");
             id
@@ -152,7 +153,8 @@ fn a_peer_that_is_told_more_than_it_reads_is_cut_off_before_it_fills_the_memory(
     });
 }
 
-/// Small requests with large answers, all at once: the server takes as many at a time as it has room for.
+/// Small requests with large answers, all at once: the server takes as many at a time as it has
+/// room for.
 #[test]
 fn a_client_that_asks_for_much_and_reads_it_gets_it_all() {
     beside_a_healthy_client(

@@ -1,4 +1,4 @@
-//! The end: everybody is told, and nothing that was answered is lost on the way.
+//! The end: every client is told, and nothing that was answered is lost on the way.
 
 use crate::common::{
     LONG_MS, OwnedPush, Peer, acquire, encode, granted, release, start, start_with, until,
@@ -56,7 +56,7 @@ fn a_server_that_is_dropped_stops_as_well() {
     assert_eq!(peer.pushes, [OwnedPush::Shutdown]);
     assert!(
         std::net::TcpStream::connect(peer.address).is_err(),
-        "nobody listens any more"
+        "no listener is left"
     );
 }
 
@@ -140,7 +140,8 @@ struct Answers {
 
 const KEYS: [&str; 3] = ["hot", "warm", "cool"];
 
-/// Takes and releases locks until the server closes, with several acquires in flight. Returns all that was answered.
+/// Takes and releases locks until the server closes, with several acquires in flight. Returns all
+/// that was answered.
 fn hammer(address: std::net::SocketAddr, number: usize, busy: &AtomicUsize) -> Answers {
     let mut peer = Peer::connect(address, "hammer");
     let mut answers = Answers::default();
@@ -201,9 +202,9 @@ fn hammer(address: std::net::SocketAddr, number: usize, busy: &AtomicUsize) -> A
     }
 }
 
-/// What the server has decided, somebody was told. Fences make that visible: those of a key are dense, so a grant whose answer
-/// was lost leaves a gap; and a lock goes on only after a release, so a fence that is followed by another must have been
-/// released in the eyes of its holder.
+/// What the server has decided, a client was told. Fences make that visible: those of a key are
+/// dense, so a grant whose answer was lost leaves a gap; and a lock goes on only after a release,
+/// so a fence that is followed by another must have been released in the eyes of its holder.
 #[test]
 fn a_shutdown_under_load_loses_no_answer() {
     for _ in 0..5 {
@@ -262,8 +263,9 @@ fn a_shutdown_under_load_loses_no_answer() {
     }
 }
 
-/// The audit log is the server's own account of what it granted. It grants nothing new from the moment it is told to stop, so
-/// what a client hears are grants, then that there are none to be had, each in its turn, and then the end.
+/// The audit log is the server's own account of what it granted. It grants nothing new from the
+/// moment it is told to stop, so what a client hears are grants, then that there are none to be
+/// had, each in its turn, and then the end.
 #[test]
 fn the_client_of_a_server_that_stops_hears_of_every_grant_even_if_it_does_not_stop_asking() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -338,7 +340,8 @@ fn what_is_under_way_when_the_server_stops_is_answered() {
             (peer, fence)
         })
         .collect();
-    // Sent before the server is told to stop, so it is answered, whether the server has read it by then or not.
+    // Sent before the server is told to stop, so it is answered, whether the server has read it by
+    // then or not.
     let releases: Vec<u64> = (0..)
         .zip(&mut peers)
         .map(|(number, (peer, fence))| peer.send(&release(&format!("k/{number}"), *fence)))

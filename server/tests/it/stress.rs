@@ -1,4 +1,5 @@
-//! Everything at once: waits, cancels, breaks, returns and goodbyes on a few keys, and a checker that sees every hold.
+//! Everything at once: waits, cancels, breaks, returns and goodbyes on a few keys, and a checker
+//! that sees every hold.
 
 use crate::common::{
     LONG_MS, Peer, acquire, cancel, granted, hello_for, reentrant, release, renew, start, until,
@@ -12,8 +13,8 @@ const KEYS: usize = 3;
 const THREADS: usize = 8;
 const STEPS: usize = 500;
 
-/// What the clients know of one key. Whoever hears of a grant writes its fence down, and takes it off before it lets go:
-/// what lies between is a hold beyond doubt.
+/// What the clients know of one key. A client that hears of a grant writes its fence down, and
+/// takes it off before it lets go: what lies between is a hold beyond doubt.
 #[derive(Default)]
 struct Watched {
     held_under: AtomicU64,
@@ -30,7 +31,7 @@ impl Watched {
 
     fn end(&self, fence: u64) {
         let held = self.held_under.swap(0, Ordering::AcqRel);
-        assert_eq!(held, fence, "somebody else got in");
+        assert_eq!(held, fence, "another client got in");
     }
 }
 
@@ -179,7 +180,8 @@ impl<'a> Client<'a> {
     fn come_back(&mut self) {
         let session = self.main.session.expect("a session");
         let next_id = self.side.next_id().max(self.main.next_id()) + 10;
-        // The old ones are closed by the end of this, or by the server when it hears of the new one, whichever is first.
+        // The old ones are closed by the end of this, or by the server when it hears of the new
+        // one, whichever is first.
         self.main = Peer::resume(self.address, "stress", session, next_id);
         assert!(self.main.is_resumed);
         self.side = self.main.join("stress");
@@ -223,10 +225,10 @@ fn no_two_hold_a_key_and_its_fences_rise_whatever_clients_do() {
         assert_eq!(observer.query(&format!("stress/{place}")), (vec![], 0));
     }
     let stats = observer.stats();
-    // Each of them was counted, and those that found nobody besides.
+    // Each of them was counted, and those that found no connection besides.
     assert!(stats["holds_begun_total"] >= grants);
     println!(
-        "{grants} grants, {} given back because nobody was there, {} repeated requests answered from memory",
+        "{grants} grants, {} given back because their connection was gone, {} repeated requests answered from memory",
         stats["grants_returned_total"], stats["repeats_answered_total"]
     );
 }

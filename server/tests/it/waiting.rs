@@ -1,4 +1,5 @@
-//! Standing in line: order, patience, giving up, and what becomes of a grant that nobody is there to take.
+//! Standing in line: order, patience, giving up, and what becomes of a grant whose connection is
+//! gone.
 
 use crate::common::{LONG_MS, Peer, acquire, cancel, encode, granted, release, start, until};
 use protocol::{Reply, Request};
@@ -45,7 +46,7 @@ fn a_hundred_waiters_on_several_connections_and_both_cores_are_served_in_order()
         assert_eq!(
             fence,
             last + 1,
-            "place {place} had its turn, nobody between"
+            "place {place} had its turn, no grant between"
         );
         assert_eq!(observer.queue_length("k"), 99 - place as u32);
         assert!(peers[peer].release("k", fence));
@@ -81,7 +82,8 @@ fn a_cancelled_wait_is_answered_and_so_is_its_cancel() {
             assert_eq!(reply, Reply::NotWaiting)
         });
     }
-    // Waits belong to their connections: nobody else can cancel them, not even the same session.
+    // Waits belong to their connections: no other connection can cancel them, not even of the same
+    // session.
     let mut sibling = next.join("next");
     sibling.ask(&cancel(second), |reply| {
         assert_eq!(reply, Reply::NotWaiting)
@@ -93,14 +95,14 @@ fn a_cancelled_wait_is_answered_and_so_is_its_cancel() {
 #[test]
 fn a_wait_in_vain_ends_and_names_the_holder() {
     let server = start();
-    let mut holder = Peer::connect(server.local_addr(), "the one who has it");
+    let mut holder = Peer::connect(server.local_addr(), "the holder");
     let mut waiter = Peer::connect(server.local_addr(), "waiter");
     let held = holder.acquire("k", LONG_MS);
     waiter.ask(&acquire("k", LONG_MS, 30), |reply| match reply {
         Reply::TimedOut(contention) => {
             assert_eq!((contention.holder_count, contention.queue_length), (1, 0));
             let holder = contention.holder.expect("long settled");
-            assert_eq!(holder.client_name.as_str(), "the one who has it");
+            assert_eq!(holder.client_name.as_str(), "the holder");
             assert_eq!(holder.fence.get(), held);
         }
         other => panic!("did not time out but {other:?}"),
@@ -155,9 +157,9 @@ fn a_waiter_whose_session_ended_delays_nobody() {
 /// As many as are read at once.
 const PINGS_MAX: usize = 500;
 
-/// A grant travels through a mailbox, and its connection may be gone when it is opened. Here a connection waits for a lock of
-/// its session, and goes while another one, perhaps on the other core, gives the lock back. Not every time is the grant on
-/// its way just then, but soon.
+/// A grant travels through a mailbox, and its connection may be gone when it is opened. Here a
+/// connection waits for a lock of its session, and goes while another one, perhaps on the other
+/// core, gives the lock back. Not every time is the grant on its way just then, but soon.
 #[test]
 fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
     let server = start();
@@ -165,7 +167,7 @@ fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
     let mut next = Peer::connect(address, "next");
     let mut observer = Peer::connect(address, "observer");
     let mut rounds = 0;
-    until("a grant found nobody", || {
+    until("a grant found no connection", || {
         rounds += 1;
         let key = format!("k/{rounds}");
         let mut gone = Peer::connect(address, "gone");
@@ -175,8 +177,9 @@ fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
         let waiting = next.stand_in_line(&key, 1, &mut observer);
         let before = observer.stats();
 
-        // Its core is busy with these for a while, then finds the end of the stream. The lock must be handed on in between,
-        // from another core: how long that takes nobody knows, so every round has another number of them.
+        // Its core is busy with these for a while, then finds the end of the stream. The lock must
+        // be handed on in between, from another core: how long that takes is not known, so every
+        // round has another number of them.
         let mut breath: Vec<u8> = Vec::new();
         for id in (gone.next_id()..).take(rounds * 37 % PINGS_MAX) {
             breath.extend(encode(id, &Request::Ping));
@@ -192,11 +195,13 @@ fn a_grant_for_a_connection_that_is_gone_goes_to_the_next_in_line() {
 
         let was_released = sibling.reply(released, |reply| matches!(reply, Reply::Released { .. }));
         assert!(was_released);
-        // If the grant was delivered in time after all, the session has the lock, on its other connection too.
+        // If the grant was delivered in time after all, the session has the lock, on its other
+        // connection too.
         let was_delivered = sibling.release(&key, held + 1);
         let fence = next.reply(waiting, granted);
         let returned = observer.stat("grants_returned_total") - before["grants_returned_total"];
-        // Out of line before the lock was free, or granted it: then it is the one in between, and nobody else.
+        // Out of line before the lock was free, or granted it: then it is the one in between, and
+        // no other.
         let was_granted = fence != held + 1;
         assert!(!was_granted || fence == held + 2, "{fence} after {held}");
         assert_eq!(returned > 0, was_granted && !was_delivered);
