@@ -69,7 +69,7 @@ pub use log::room::check_room_for_new;
 pub use log::segment::{SEGMENT_BYTES, VERSION};
 pub use log::writer::Listener;
 pub use log::{Options, SNAPSHOT_LOG_BYTES, SPARES_MAX};
-pub use metrics::{BUCKETS, Histogram, Metrics, Number};
+pub use metrics::{BUCKETS, Metrics, Number};
 pub use record::frame::{Flaw, Position, RECORD_BYTES_MAX};
 pub use record::payload::RecordError;
 pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, Scope};

@@ -5,44 +5,10 @@ use crate::replay::Layout;
 use crate::replay::recovered::Recovered;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use types::Histogram;
 
-/// Buckets of a histogram. Bucket 0 counts zeros, bucket `i` counts from 2^(i-1) to 2^i - 1, the last everything above.
+/// How many buckets the log's histograms have.
 pub const BUCKETS: usize = 24;
-
-/// Counts by powers of two.
-#[derive(Default, Debug)]
-pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS],
-    total: AtomicU64,
-}
-
-impl Histogram {
-    fn record(&self, value: u64) {
-        let bits = (u64::BITS - value.leading_zeros()) as usize;
-        self.buckets[bits.min(BUCKETS - 1)].fetch_add(1, Relaxed);
-        self.total.fetch_add(value, Relaxed);
-    }
-
-    /// How many values fell into each bucket.
-    pub fn buckets(&self) -> [u64; BUCKETS] {
-        self.buckets.each_ref().map(|bucket| bucket.load(Relaxed))
-    }
-
-    /// The sum of all values.
-    pub fn total(&self) -> u64 {
-        self.total.load(Relaxed)
-    }
-
-    /// How many values there were.
-    pub fn count(&self) -> u64 {
-        self.buckets().iter().sum()
-    }
-
-    /// The smallest value that no value of this bucket exceeds; `None` for the last.
-    pub fn upper_bound(bucket: usize) -> Option<u64> {
-        (bucket < BUCKETS - 1).then(|| (1 << bucket) - 1)
-    }
-}
 
 /// One number that anybody may read.
 #[derive(Default, Debug)]
@@ -67,9 +33,9 @@ impl Number {
 #[derive(Default, Debug)]
 pub struct Metrics {
     /// How long syncs of the log took, in microseconds.
-    pub sync_us: Histogram,
+    pub sync_us: Histogram<BUCKETS>,
     /// How many records were written at once.
-    pub batch_records: Histogram,
+    pub batch_records: Histogram<BUCKETS>,
     /// Bytes of records written to the log.
     pub bytes_written: Number,
     /// Segments that are in use, the one being written included.
@@ -122,6 +88,3 @@ impl Metrics {
         self.recovery_records.set(recovered.records);
     }
 }
-
-#[cfg(test)]
-mod tests;

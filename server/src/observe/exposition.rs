@@ -71,7 +71,7 @@ impl Snapshot {
                 ("forced", count(&losses.forced)),
                 ("superseded", count(&losses.superseded)),
             ],
-            lost_held: losses.held.totals(),
+            lost_held: losses.held.counts(),
             expiry_lag: HistogramData::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
             pushes_dropped: host.posts.iter().map(|post| count(&post.dropped)).sum(),
             audit_written: shared.audit().map_or(0, |audit| audit.written()),
@@ -396,7 +396,7 @@ impl Snapshot {
 
 impl From<DurationTotals> for HistogramData {
     fn from(totals: DurationTotals) -> Self {
-        HistogramData::new(&totals.buckets, totals.sum_ms)
+        HistogramData::new(&totals.buckets, totals.sum)
     }
 }
 

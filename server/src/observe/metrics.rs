@@ -4,6 +4,7 @@
 use crossbeam_utils::CachePadded;
 use engine::Limit;
 use std::sync::atomic::{AtomicU64, Ordering};
+use types::{Histogram, HistogramCounts};
 
 /// A number that one core raises and any thread reads.
 #[derive(Default)]
@@ -22,66 +23,19 @@ impl Counter {
             .store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
-    /// For the few numbers that several cores raise.
-    fn add_shared(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How long things took: bucket `i` counts durations below `2^i` ms, the last one all others.
+/// How many buckets a histogram of durations has: the last one counts those from 2^22 ms on.
 pub(crate) const DURATION_BUCKETS: usize = 24;
 
-/// Durations in milliseconds, by powers of two.
-#[derive(Default)]
-pub(crate) struct Durations {
-    buckets: [Counter; DURATION_BUCKETS],
-    sum_ms: Counter,
-}
-
-impl Durations {
-    #[inline]
-    pub(crate) fn record(&self, ms: u64) {
-        self.buckets[bucket(ms)].bump();
-        self.sum_ms.add(ms);
-    }
-
-    /// For durations that several cores record.
-    pub(crate) fn record_shared(&self, ms: u64) {
-        self.buckets[bucket(ms)].add_shared(1);
-        self.sum_ms.add_shared(ms);
-    }
-
-    pub(crate) fn totals(&self) -> DurationTotals {
-        let mut totals = DurationTotals::default();
-        totals.add(self);
-        totals
-    }
-}
-
-#[inline]
-fn bucket(ms: u64) -> usize {
-    ((u64::BITS - ms.leading_zeros()) as usize).min(DURATION_BUCKETS - 1)
-}
+/// Durations in milliseconds.
+pub(crate) type Durations = Histogram<DURATION_BUCKETS>;
 
 /// Several cores' durations together.
-#[derive(Clone, Default)]
-pub(crate) struct DurationTotals {
-    pub(crate) buckets: [u64; DURATION_BUCKETS],
-    pub(crate) sum_ms: u64,
-}
-
-impl DurationTotals {
-    fn add(&mut self, durations: &Durations) {
-        for (total, bucket) in self.buckets.iter_mut().zip(&durations.buckets) {
-            *total += bucket.get();
-        }
-        self.sum_ms += durations.sum_ms.get();
-    }
-}
+pub(crate) type DurationTotals = HistogramCounts<DURATION_BUCKETS>;
 
 macro_rules! core_metrics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -106,8 +60,8 @@ macro_rules! core_metrics {
         impl Totals {
             fn add(&mut self, core: &CoreMetrics) {
                 $(self.$name = self.$name.wrapping_add(core.$name.get());)*
-                self.acquire_wait.add(&core.acquire_wait);
-                self.held.add(&core.held);
+                self.acquire_wait.add(&core.acquire_wait.counts());
+                self.held.add(&core.held.counts());
             }
 
             /// The plain numbers by name.

@@ -65,7 +65,7 @@ impl Losses {
             Lost::Superseded => &counters.superseded,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        counters.held.record_shared(loss.held_ms);
+        counters.held.record(loss.held_ms);
         if let Some(audit) = &self.audit {
             audit.lost(session.cloned(), loss);
         }

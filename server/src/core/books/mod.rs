@@ -76,7 +76,7 @@ impl Books {
     ) {
         let metrics = self.metrics();
         metrics.acquire_grants.bump();
-        metrics.acquire_wait.record(waited_ms);
+        metrics.acquire_wait.record_alone(waited_ms);
         if grant.count == 1 {
             self.count_begun(owner);
         }
@@ -105,7 +105,7 @@ impl Books {
         if let Some(held_ms) = held_ms {
             metrics.holds_ended.bump();
             metrics.grants_returned.bump();
-            metrics.held.record(held_ms);
+            metrics.held.record_alone(held_ms);
             if let Some(audit) = self.audit() {
                 audit.returned(session, &waiter.key, grant.fence.get(), held_ms);
             }
@@ -181,7 +181,7 @@ impl Books {
         metrics.releases.bump();
         if count == 0 {
             metrics.holds_ended.bump();
-            metrics.held.record(held_ms);
+            metrics.held.record_alone(held_ms);
             owner.count_held(self.core, -1);
         }
         if let Some(audit) = self.audit() {

@@ -3,7 +3,7 @@
 use super::page::{HistogramData, Page, Unit};
 use crate::core::shared::Shared;
 use std::fmt;
-use wal::Histogram;
+use types::HistogramCounts;
 
 /// What the log counts, at one moment.
 pub(super) struct LogNumbers {
@@ -39,9 +39,9 @@ impl LogNumbers {
         let snapshot_unix_ms = log.snapshot_unix_ms.get();
         let age_ms = storage.unix_ms(now).saturating_sub(snapshot_unix_ms);
         Some(LogNumbers {
-            sync: microseconds(&log.sync_us),
-            batch_records: log.batch_records.total(),
-            batches: log.batch_records.count(),
+            sync: microseconds(&log.sync_us.counts()),
+            batch_records: log.batch_records.counts().sum,
+            batches: log.batch_records.counts().count(),
             bytes_written: log.bytes_written.get(),
             segments: log.segments.get(),
             spares: files.spare_count() as u64,
@@ -169,15 +169,15 @@ impl LogNumbers {
     }
 }
 
-fn microseconds(histogram: &Histogram) -> HistogramData {
-    let bound = |bucket| match Histogram::upper_bound(bucket) {
+fn microseconds(counts: &HistogramCounts<{ wal::BUCKETS }>) -> HistogramData {
+    let bound = |bucket| match HistogramCounts::<{ wal::BUCKETS }>::upper_bound(bucket) {
         Some(us) => us as f64 / 1e6,
         None => f64::INFINITY,
     };
-    let buckets = histogram.buckets();
-    let buckets = buckets
+    let buckets = counts
+        .buckets
         .iter()
         .enumerate()
         .map(|(bucket, count)| (bound(bucket), *count));
-    HistogramData::from_bounds(buckets.collect(), histogram.total() as f64 / 1e6)
+    HistogramData::from_bounds(buckets.collect(), counts.sum as f64 / 1e6)
 }

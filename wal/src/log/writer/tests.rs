@@ -117,7 +117,10 @@ fn what_several_threads_append_is_all_there_in_the_order_of_each() {
     assert_eq!(heard.last(), wal.synced());
     assert!(heard.failures().is_empty());
     let metrics = wal.metrics();
-    assert_eq!(metrics.sync_us.count(), metrics.batch_records.count());
+    assert_eq!(
+        metrics.sync_us.counts().count(),
+        metrics.batch_records.counts().count()
+    );
     assert!(metrics.segments.get() > 1);
     let (_, recovered) = open(&disk);
     assert!(recovered.was_clean);
