@@ -181,7 +181,7 @@ pub(super) fn release(args: &ReleaseArgs) -> Result<ExitCode, Failure> {
         Some(reason) => {
             let key = escaped(key);
             let holder = match args.force {
-                true => "nobody holds",
+                true => "no session holds",
                 false => "there is no detached lock on",
             };
             let advice = match args.force {

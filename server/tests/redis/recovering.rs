@@ -1,6 +1,6 @@
-//! The Redis port while the server recovers from a crash with `--durability fence`. Short leases from
-//! before are not in the log, so a key without a lock may be held. No answer says that it is free.
-//! Long leases are in the log: their keys are answered as always.
+//! The Redis port while the server recovers from a crash with `--durability fence`. Short leases
+//! from before are not in the log, so a key without a lock may be held. No answer says that it is
+//! free. Long leases are in the log: their keys are answered as always.
 
 use crate::peer::Peer;
 use crate::reply::{Reply, bulk, ok, simple};

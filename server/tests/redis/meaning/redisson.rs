@@ -1,4 +1,5 @@
-//! Redisson's lock: a hash of one field, which counts how often it is held, and a channel that wakes those who wait.
+//! Redisson's lock: a hash of one field, which counts how often it is held, and a channel that
+//! wakes its waiters.
 
 use super::Key::{Channel as ChannelKey, Latch, Lock, Locks};
 use super::Meaning;

@@ -1,4 +1,4 @@
-//! python-redis-lock: a lock, and a list that wakes one of those who wait.
+//! python-redis-lock: a lock, and a list that wakes one waiter.
 
 use super::Key::{BriefSignal, Lock, Millis as MillisKey, Signal};
 use super::Meaning;
