@@ -167,7 +167,7 @@ impl<H: Host> Subject for Engine<H> {
     }
 
     fn stock_up(&self) -> bool {
-        Engine::stock_up(self)
+        Engine::prefault(self)
     }
 }
 

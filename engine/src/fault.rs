@@ -65,10 +65,10 @@ pub enum Fault {
     PieceReplaced,
     /// Two shards that need a piece of memory at once may get the same one.
     PieceTakenTwice,
-    /// Memory goes into the stock before it has been made ready.
-    StockedTooEarly,
-    /// Who finds neither stock nor memory does not look at the stock a second time.
-    StockLookedAtOnce,
+    /// A piece counts as ready before it has been prefaulted.
+    ReadyTooEarly,
+    /// An inserter that finds no piece, ready or not, does not look at the ready ones a second time.
+    ReadyLookedAtOnce,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.
@@ -127,6 +127,13 @@ pub fn inject(fault: Fault, model: impl FnOnce()) {
     let _reset = Reset;
     INJECTED.with(|injected| injected.set(Some(fault)));
     model();
+}
+
+/// `fault!(Name)`: whether this mistake is to be made now. `false` at compile time outside the models.
+macro_rules! fault {
+    ($fault:ident) => {
+        $crate::fault::injected($crate::fault::Fault::$fault)
+    };
 }
 
 /// Whether `fault` is to be made now.

@@ -9,11 +9,10 @@
 //! next lies the **alarm**, which says that it is time. The floor at the **start** divides fences of this life from those of
 //! earlier ones: a lock that outlived a restart keeps its old fence, and the next grant of its key has one of this life.
 
-use crate::fault::{self, Fault};
 use crate::sync::{AtomicU64, Ordering};
-use crate::word::Lease;
+use crate::time::lease::Lease;
 
-pub use types::Fence;
+use types::Fence;
 
 /// One shard's floor and ceiling. Any core may read and raise them; neither ever falls.
 pub(crate) struct Bounds {
@@ -63,7 +62,7 @@ impl Bounds {
     fn first_after_restored(&self, last: Fence) -> Fence {
         let first = self.start.next();
         let is_same_tag = Lease::tag_of(first.get()) == Lease::tag_of(last.get());
-        if is_same_tag && !fault::injected(Fault::RestoredTagRepeats) {
+        if is_same_tag && !fault!(RestoredTagRepeats) {
             return first.next();
         }
         first

@@ -44,12 +44,13 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod fault;
+
 mod api;
 mod cell;
 mod engine;
-mod fault;
 mod fence;
-mod key;
 mod memory;
 mod session;
 mod shard;
@@ -57,34 +58,24 @@ mod sync;
 mod table;
 mod time;
 
-use api::{request, settings};
-use cell::{note, word};
-use memory::{arena, chunk, hint, pieces, slab};
-use session::seat;
-use shard::{claim, home, inbox, noted};
-use sync::{bound_mark, mailbox, sleep};
-use time::tick;
-
-pub use bound_mark::BoundMark;
-pub use claim::{OldHold, Reclaimed};
-pub use engine::{Alone, Batch, Cursor, Engine, Held, Hold, Page, Survey, WARM_MAX};
+pub use api::{
+    Acquire, Alone, Claimed, Downgrade, GaveUp, Grant, HOLDERS_PER_LOOK, Holder, Host, Invalid,
+    KeyState, Limit, Loss, Lost, NOTE_BYTES_MAX, NotHeld, OldHold, Outcome, Progress, Release,
+    Renewal, Settings, TTL_MS_MAX, WAIT_MS_MAX,
+};
+pub use engine::walk::{Cursor, Held, Hold, Page, Survey};
+pub use engine::{Batch, Engine, WARM_MAX};
 #[cfg(loom)]
 pub use fault::{Fault, inject};
-pub use fence::Fence;
-pub use home::{LAG_BUCKETS, Progress};
-pub use key::{KEY_BYTES_MAX, Key};
-pub use mailbox::{Mailbox, MailboxFull, Posted};
-pub use request::{
-    Acquire, Downgrade, GaveUp, Grant, HOLDERS_PER_LOOK, Holder, Host, Invalid, KeyState, Limit,
-    Loss, Lost, Mode, NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal, Span, TTL_MS_MAX, Ticket,
-    WAIT_MS_MAX,
-};
-pub use seat::Seat;
 pub use session::SessionId;
-pub use settings::Settings;
-pub use sleep::SleepFlag;
+pub use session::seat::{Seat, Ticket};
+pub use shard::lag::LAG_BUCKETS;
+pub use sync::bound_mark::BoundMark;
+pub use sync::mailbox::{Mailbox, MailboxFull, Posted};
+pub use sync::sleep::SleepFlag;
 #[cfg(loom)]
-pub use table::{BareTable, Prepared};
-pub use tick::Tick;
+pub use table::bare::{BareTable, Prepared};
+pub use time::tick::Tick;
 pub use time::wheel;
-pub use types::LimitError;
+pub use types::limits::KEY_BYTES_MAX;
+pub use types::{Fence, Key, LimitError, Mode, Span};

@@ -16,8 +16,8 @@ compile_error!(
 );
 
 use engine::{
-    Acquire, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss, Lost, Mode,
-    OldHold, Outcome, Reclaimed, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
+    Acquire, Claimed, Downgrade, Engine, Fault, Fence, GaveUp, Grant, Host, Key, KeyState, Loss,
+    Lost, Mode, OldHold, Outcome, Release, Renewal, Seat, SessionId, Settings, Span, Tick, Ticket,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -281,9 +281,9 @@ impl Client {
     }
 
     /// Claims what was held under this fence before a restart.
-    pub fn reclaim(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) -> Reclaimed {
+    pub fn claim(&mut self, name: &str, fence: Fence, ttl_ms: u64, now: Tick) -> Claimed {
         let old = old_hold(name, fence, ttl_ms);
-        self.world.0.reclaim(&mut self.seat, &old, now)
+        self.world.0.claim(&mut self.seat, &old, now)
     }
 
     /// Gets back what the log says was held under this fence before a restart. Before all others

@@ -1,6 +1,6 @@
 //! Claims after a restart, at the moment at which the grace period ends.
 
-use engine::{Acquire, Fault, Fence, Outcome, Reclaimed, Settings};
+use engine::{Acquire, Claimed, Fault, Fence, Outcome, Settings};
 use loom::thread;
 use loom_tests::{KEY, World, at, check, check_broken, key, small};
 
@@ -23,19 +23,19 @@ fn claim_against_grant() {
     let (mut old, mut new) = (world.client(), world.client());
 
     let claims = thread::spawn(move || {
-        let reclaimed = old.reclaim(KEY, fence(3), 100, at(1));
-        (reclaimed, old)
+        let claimed = old.claim(KEY, fence(3), 100, at(1));
+        (claimed, old)
     });
     let raises = thread::spawn({
         let world = world.clone();
         move || world.engine().raise_ceiling(0, fence(9), at(1))
     });
     let outcome = new.ask(&Acquire::exclusive(key(KEY), 100), at(1));
-    let (reclaimed, old) = claims.join().unwrap();
+    let (claimed, old) = claims.join().unwrap();
     raises.join().unwrap();
 
     let is_granted = matches!(outcome, Outcome::Granted(_));
-    let is_claimed = matches!(reclaimed, Reclaimed::Granted(_));
+    let is_claimed = matches!(claimed, Claimed::Granted(_));
     assert!(!(is_granted && is_claimed), "two hold the key");
     let holder = world.holder(KEY, at(1)).map(|(owner, _)| owner);
     let expected = match (is_granted, is_claimed) {
@@ -62,13 +62,13 @@ fn claim_against_claim() {
     let world = restarted();
     let (mut low, mut high) = (world.client(), world.client());
     let loser = thread::spawn(move || {
-        low.reclaim(KEY, fence(2), 100, at(1));
+        low.claim(KEY, fence(2), 100, at(1));
         low
     });
-    let reclaimed = high.reclaim(KEY, fence(3), 100, at(1));
+    let claimed = high.claim(KEY, fence(3), 100, at(1));
     loser.join().unwrap();
     assert!(
-        matches!(reclaimed, Reclaimed::Granted(_)),
+        matches!(claimed, Claimed::Granted(_)),
         "the higher fence was refused"
     );
     let holder = world.holder(KEY, at(1));

@@ -1,7 +1,7 @@
 //! How an engine is laid out, and its limits.
 
-use crate::fence::Fence;
-use crate::tick::Tick;
+use crate::time::tick::Tick;
+use types::Fence;
 
 /// How an engine is laid out, and its limits.
 #[derive(Clone, Debug)]

@@ -14,18 +14,20 @@
 //! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
 //! cores ask for its attention, and `armed`, which they read.
 
-pub(crate) mod note;
+pub(crate) mod block;
+pub(crate) mod key;
+pub(crate) mod metadata;
 pub(crate) mod word;
 
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::StoredKey;
-use crate::request::Span;
+use crate::cell::key::StoredKey;
+use crate::cell::word::Word;
+use crate::memory::slot::{NONE, Slot};
 use crate::session::SessionId;
-use crate::slab::{NONE, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::tick::Tick;
-use crate::word::{Kind, Lease, Word};
+use crate::time::lease::{Kind, Lease};
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Span;
 
 /// One key's state, on a cache line of its own.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
@@ -186,7 +188,7 @@ impl Cell {
     #[inline]
     pub(crate) fn try_grant(&self, seen: Word, fence: Fence, terms: &Terms) -> bool {
         debug_assert!(seen.is_plain_free());
-        if fault::injected(Fault::GrantOverwrites) {
+        if fault!(GrantOverwrites) {
             self.set_word(Word::held(fence));
         } else if !self.replace_word(seen, Word::held(fence)) {
             return false;
@@ -269,7 +271,7 @@ impl Cell {
     pub(crate) fn renew(&self, fence: Fence, deadline: Tick, now: Tick) -> Renewal {
         loop {
             let lease = self.lease();
-            if !lease.is_tagged(fence.get()) && !fault::injected(Fault::FenceUnchecked) {
+            if !lease.is_tagged(fence.get()) && !fault!(FenceUnchecked) {
                 return Renewal::NotHeld;
             }
             match lease.kind() {
@@ -296,7 +298,7 @@ impl Cell {
         }
         // The tag has 24 bits of the fence. Had another grant with the same tag come between, the word would show it.
         let word = self.word();
-        if word.is_held() && (word.fence() == fence || fault::injected(Fault::FenceUnchecked)) {
+        if word.is_held() && (word.fence() == fence || fault!(FenceUnchecked)) {
             Renewal::Renewed
         } else {
             Renewal::NotHeld
@@ -308,7 +310,7 @@ impl Cell {
     pub(crate) fn try_free(&self, seen: Word) -> bool {
         debug_assert!(seen.is_plain_held());
         let free = Word::free(seen.fence());
-        if fault::injected(Fault::ReleaseOverwrites) {
+        if fault!(ReleaseOverwrites) {
             self.set_word(free);
             return true;
         }
@@ -318,7 +320,7 @@ impl Cell {
     /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it was renewed, ended or
     /// replaced meanwhile.
     pub(crate) fn try_end_lease(&self, seen: Lease) -> bool {
-        if fault::injected(Fault::ExpiryLeavesLease) {
+        if fault!(ExpiryLeavesLease) {
             return true;
         }
         self.lease
@@ -357,7 +359,7 @@ impl Cell {
             true => floor.max(died_with.fence().next()),
             false => floor,
         };
-        let word = match is_reused && fault::injected(Fault::ReuseRepeatsWord) {
+        let word = match is_reused && fault!(ReuseRepeatsWord) {
             true => Word::free(died_with.fence()),
             false => Word::unborn(fence),
         };
@@ -383,7 +385,7 @@ impl Cell {
     /// it, sees `armed` as written here or later, and asks if its deadline is earlier.
     pub(crate) fn disarm(&self, now: Tick) -> Lease {
         self.armed.store(unarmed(now), Ordering::Relaxed);
-        if fault::injected(Fault::ArmingReadsOnly) {
+        if fault!(ArmingReadsOnly) {
             return self.lease();
         }
         Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel))

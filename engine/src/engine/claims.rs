@@ -1,10 +1,10 @@
 //! Locks that outlived a restart: putting them back, and claiming them. See `shard/claim.rs`.
 
 use super::{Engine, invalid_span};
-use crate::claim::{OldHold, Reclaimed};
-use crate::request::{Host, Invalid, Limit, NOTE_BYTES_MAX, NotHeld};
-use crate::seat::{CellRef, Seat, Taken};
-use crate::tick::Tick;
+use crate::api::{Claimed, OldHold};
+use crate::api::{Host, Invalid, Limit, NOTE_BYTES_MAX, NotHeld};
+use crate::session::seat::{CellRef, Seat, Taken};
+use crate::time::tick::Tick;
 
 impl<H: Host> Engine<H> {
     /// Puts back a lock that the log knows. Only before anything else is asked of this engine; two exclusive holds of one
@@ -33,23 +33,23 @@ impl<H: Host> Engine<H> {
     }
 
     /// Claims a lock that the caller held before the restart and that nobody wrote down. It can be repeated without harm.
-    pub fn reclaim(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Reclaimed {
+    pub fn claim(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Claimed {
         if !self.is_open(seat.session(), now) {
-            return Reclaimed::NotHeld(NotHeld::SessionEnded);
+            return Claimed::NotHeld(NotHeld::SessionEnded);
         }
         if let Some(invalid) = invalid(old) {
-            return Reclaimed::Invalid(invalid);
+            return Claimed::Invalid(invalid);
         }
         let (number, target) = self.target(old.key, None);
         let shard = self.shard(number);
-        let answer = shard.reclaim(target, old, seat.session(), now);
-        if let Reclaimed::Granted(_) = answer.outcome {
+        let answer = shard.claim(target, old, seat.session(), now);
+        if let Claimed::Granted(_) = answer.outcome {
             let cell = CellRef::new(number, answer.slot);
             self.remember(seat, Taken::new(cell, old.fence));
             // As with an acquire: the seat may have been vacated already.
             if !self.is_open(seat.session(), now) {
                 shard.vacate(answer.slot, seat.session(), now);
-                return Reclaimed::NotHeld(NotHeld::SessionEnded);
+                return Claimed::NotHeld(NotHeld::SessionEnded);
             }
         }
         answer.outcome

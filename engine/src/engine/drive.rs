@@ -1,11 +1,12 @@
 //! What the outside drives an engine with: the clock, and the ceiling of its fences.
 
 use super::Engine;
-use crate::fence::Fence;
-use crate::home::Progress;
-use crate::key::Key;
-use crate::request::Host;
-use crate::tick::Tick;
+use crate::api::Host;
+use crate::api::Progress;
+use crate::table::Table;
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Key;
 
 impl<H: Host> Engine<H> {
     /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
@@ -60,16 +61,17 @@ impl<H: Host> Engine<H> {
         all
     }
 
-    /// Whether [`Engine::stock_up`] has something to do. Cheap.
-    pub fn is_stock_low(&self) -> bool {
-        self.memory.is_stock_low()
+    /// Whether [`Engine::prefault`] has something to do. Cheap.
+    pub fn wants_prefault(&self) -> bool {
+        self.memory.wants_prefault()
     }
 
-    /// Does a step towards having memory ready for the keys that come next, so that none of them waits for it; `false` when there is
-    /// enough. It waits for the kernel as long as that takes: call it from a thread that nobody waits for, or not at all.
-    pub fn stock_up(&self) -> bool {
-        self.memory
-            .stock_up(self.shards.iter().map(|shard| &shard.table))
+    /// Does a step towards having memory ready for the keys that come next, so that no inserter
+    /// waits for it; `false` when there is enough. It waits for the kernel as long as that takes:
+    /// call it from a thread that no client waits for, or not at all.
+    pub fn prefault(&self) -> bool {
+        let mut tables = self.shards.iter().map(|shard| &shard.table);
+        self.memory.prefault(|| tables.any(Table::lay_out_spare))
     }
 
     /// Allows fences up to `ceiling` in one shard. It never falls.

@@ -10,21 +10,17 @@
 //! if it has been granted under its key before: one that an inserter is just preparing for this
 //! very key is not in the index yet, and may never be.
 
-use super::Engine;
+use super::{Engine, Missed};
+use crate::api::{Acquire, Grant, Host, Outcome};
+use crate::cell::word::Word;
 use crate::cell::{Cell, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::request::{Acquire, Grant, Host, Outcome};
-use crate::seat::{CellRef, Seat, Taken};
 use crate::session::SessionId;
+use crate::session::seat::{CellRef, Seat, Taken};
 use crate::table::Found;
 use crate::table::epoch;
-use crate::tick::Tick;
-use crate::word::Word;
-
-/// The fast path does not lead there. Nothing has happened; this cell was found for the key.
-pub(super) struct Missed(pub(super) Option<CellRef>);
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Key;
 
 impl<H: Host> Engine<H> {
     /// Takes a free key.
@@ -92,12 +88,12 @@ impl<H: Host> Engine<H> {
     fn look_near(&self, seat: &Seat, key: Key<'_>) -> Option<(CellRef, &Cell, Word)> {
         let near = seat.near()?;
         let table = &self.shards[near.shard()].table;
-        if fault::injected(Fault::RememberedCellTrusted) {
+        if fault!(RememberedCellTrusted) {
             let cell = table.cell(near.slot());
             return Some((near, cell, cell.word()));
         }
         let (cell, Found { word, .. }) = table.compare(near.slot(), key)?;
-        let is_in_index = !word.is_unborn() || fault::injected(Fault::UnbornCellTaken);
+        let is_in_index = !word.is_unborn() || fault!(UnbornCellTaken);
         is_in_index.then_some((near, cell, word))
     }
 

@@ -1,55 +1,36 @@
 //! The engine: sends each call to its key's shard, and keeps the caller's seat.
 
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key};
-use crate::note::NoteBudget;
-use crate::request::{
-    Acquire, Downgrade, GaveUp, Grant, Host, Invalid, Loss, NOTE_BYTES_MAX, NotHeld, Outcome,
-    Release, Renewal, Span, TTL_MS_MAX, Ticket, WAIT_MS_MAX,
+use crate::api::Settings;
+use crate::api::{
+    Acquire, Downgrade, Host, Invalid, NOTE_BYTES_MAX, NotHeld, Outcome, Release, Renewal,
+    TTL_MS_MAX, WAIT_MS_MAX,
 };
-use crate::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken};
+use crate::cell::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX};
+use crate::cell::metadata::NoteBudget;
+use crate::memory::slot::{NONE, SLOT_MAX};
+use crate::session::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken, Ticket};
 use crate::session::{SessionId, Sessions};
-use crate::settings::Settings;
 use crate::shard::{Common, Limits, Shard, Target, Wait};
-use crate::slab::{NONE, SLOT_MAX};
 use crate::sync::AtomicU32;
 use crate::table::epoch::{self, Guard};
 use crate::table::{Memory, Table, TableSize};
-use crate::tick::Tick;
+use crate::time::tick::Tick;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
+use types::Fence;
+use types::Key;
+use types::Span;
 
 mod claims;
 mod drive;
 mod fast_path;
-mod holds;
-mod listing;
 mod numbers;
 mod query;
 mod sessions;
-mod survey;
 mod take_over;
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-use fast_path::Missed;
-pub use holds::Held;
-pub use listing::{Cursor, Page};
-pub use survey::{Hold, Survey};
-
-/// A host for those who never wait and do not care to be told: the engine alone, as an in-process lock table.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
-
-impl Host for Alone {
-    type Waiter = ();
-
-    fn granted(&self, (): (), _: Grant) {}
-    fn gave_up(&self, (): (), _: GaveUp) {}
-    fn lost(&self, _: &Loss<'_>) {}
-    fn session_ended(&self, _: SessionId) {}
-}
+pub(crate) mod walk;
 
 /// The lock machine. All methods take `&self` and may be called from any thread.
 pub struct Engine<H: Host> {
@@ -58,6 +39,9 @@ pub struct Engine<H: Host> {
     memory: Memory,
     hash_key: ahash::RandomState,
 }
+
+/// The fast path does not decide this call. Nothing has happened; this cell was found for the key.
+struct Missed(Option<CellRef>);
 
 /// While this lives, calls from the same thread save themselves some of their entry cost.
 pub struct Batch(#[allow(dead_code, reason = "held, not used")] Guard);
@@ -202,7 +186,7 @@ impl<H: Host> Engine<H> {
     /// grant would stand until its lease ran out.
     #[cold]
     fn refuse_late(&self, shard: &Shard<H>, slot: u32, owner: SessionId, now: Tick) -> Outcome {
-        if !fault::injected(Fault::RefusedGrantStands) {
+        if !fault!(RefusedGrantStands) {
             shard.vacate(slot, owner, now);
         }
         Outcome::SessionEnded

@@ -1,8 +1,8 @@
 //! What an engine says of itself: how much is in it, and how late its leases ended.
 
 use super::Engine;
-use crate::home::LAG_BUCKETS;
-use crate::request::Host;
+use crate::api::Host;
+use crate::shard::lag::LAG_BUCKETS;
 use crate::sync::Ordering;
 
 impl<H: Host> Engine<H> {

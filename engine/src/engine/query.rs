@@ -3,11 +3,11 @@
 //! more, the rest comes by further looks.
 
 use super::Engine;
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState};
+use crate::api::{HOLDERS_PER_LOOK, Holder, Host, KeyState};
 use crate::session::SessionId;
-use crate::tick::Tick;
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Key;
 
 impl<H: Host> Engine<H> {
     /// What is known of a key, with its first [`HOLDERS_PER_LOOK`] holders; `None` for one that was

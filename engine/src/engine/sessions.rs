@@ -1,11 +1,10 @@
 //! Opening, keeping alive and ending sessions.
 
 use super::Engine;
-use crate::fault::{self, Fault};
-use crate::request::{GaveUp, Host, Limit};
-use crate::seat::Seat;
+use crate::api::{GaveUp, Host, Limit};
 use crate::session::SessionId;
-use crate::tick::Tick;
+use crate::session::seat::Seat;
+use crate::time::tick::Tick;
 
 impl<H: Host> Engine<H> {
     /// A session that ends `ttl_ms` from now unless it is kept alive. `Err` at the limit.
@@ -52,7 +51,7 @@ impl<H: Host> Engine<H> {
             let shard = &self.shards[ticket.cell.shard()];
             match shard.cancel(ticket, now) {
                 Some(waiter) => self.common.host.gave_up(waiter, GaveUp::SessionEnded),
-                None if fault::injected(Fault::VacateForgetsGranted) => {}
+                None if fault!(VacateForgetsGranted) => {}
                 // It may have been granted.
                 None => shard.vacate(ticket.cell.slot(), seat.session(), now),
             }

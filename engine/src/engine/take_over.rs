@@ -1,11 +1,11 @@
 //! Taking a key away from whoever holds it and holding it oneself, in one step: for those whose protocol has such a verb.
 
 use super::{Engine, invalid_span};
+use crate::api::{Acquire, Host, Invalid, NOTE_BYTES_MAX, Outcome};
 use crate::cell::Terms;
-use crate::fence::Fence;
-use crate::request::{Acquire, Host, Invalid, NOTE_BYTES_MAX, Outcome};
-use crate::seat::{CellRef, Seat, Taken};
-use crate::tick::Tick;
+use crate::session::seat::{CellRef, Seat, Taken};
+use crate::time::tick::Tick;
+use types::Fence;
 
 impl<H: Host> Engine<H> {
     /// Grants the key to the caller whoever holds it: the holders are told that they lost it, and those in line stay where

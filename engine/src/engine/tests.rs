@@ -1,10 +1,11 @@
 //! What a seat remembers: little more than what its session holds, however it came by it and gave it back.
 
 use super::*;
-use crate::request::Mode;
-use crate::seat::RECENT_MAX;
+use crate::api::{Alone, GaveUp, Grant, Loss};
+use crate::session::seat::RECENT_MAX;
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use types::Mode;
 
 const ROUNDS: u64 = 100_000;
 

@@ -1,47 +1,36 @@
 //! Memory that the slabs of all shards share, handed out in pieces of equal size.
 //!
-//! Shared, because of huge pages: they make a lookup among millions of keys a fifth cheaper, and each array that is partly
-//! used pays for the unused rest of one. A piece is small, so what a shard has taken and does not use yet is small too;
-//! pieces of different shards share their huge pages.
-//!
-//! Chunks come zeroed (`chunk.rs`), the large ones on huge pages. What nobody has touched costs no resident memory. The first chunks
-//! are small, for engines of a few keys.
-//!
-//! Whoever is the first to touch memory waits until the kernel has it ready: milliseconds for a huge page whose memory the
-//! host has to find first. So there is a stock: somebody who may wait (`stock_up`) touches it ahead of those who may not.
+//! It is shared because of huge pages. They make a lookup among millions of keys a fifth cheaper,
+//! and each array that is partly used pays for the unused rest of one. A piece is small, so what a
+//! shard has taken and does not use yet is small too; pieces of different shards share their huge
+//! pages. Chunks double in size, so that an engine of a few keys stays small.
 
-use crate::chunk::Chunk;
-use crate::fault::{self, Fault};
-use crate::hint::PAGE_BYTES;
-use crate::slab::{NONE, Slot};
-use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering, Queue, made};
-
-/// Slots of a piece, log2: 64 KiB of cells.
-const PIECE_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
-pub(crate) const PIECE_SLOTS: usize = 1 << PIECE_BITS;
-
-pub(crate) type Piece<T> = [T; PIECE_SLOTS];
+use super::chunk::Chunk;
+use super::hint::PAGE_BYTES;
+use super::slot::{NONE, Piece, Slot};
+use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering, Queue, get};
 
 /// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
 /// before it until they are that large.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
 const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
-/// How many pieces are in stock at most, and no more than are in use: 4 MiB of cells, for a tenth of a second of a server that
-/// does nothing but insert.
-const STOCK_PIECES_MAX: u32 = 64;
+/// How many prefaulted pieces are kept at most, and no more than are in use: 4 MiB of cells, for a
+/// tenth of a second of a server that does nothing but insert.
+const READY_PIECES_MAX: u32 = 64;
 
 pub(crate) struct Arena<T: 'static> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
-    /// One more than can be in use: while one is being made ready for the stock, nobody has to wait for it.
+    /// One more than can be in use: while the prefaulting thread has one in hand, no inserter has to
+    /// wait for it.
     piece_count: u32,
-    /// How many pieces have been taken out of their chunks, for the stock or for use.
+    /// How many pieces have been taken out of their chunks, to be prefaulted or for use.
     taken: AtomicU32,
-    /// Pieces that are ready for use.
-    stock: Queue<u32>,
-    stock_count: AtomicU32,
-    /// Held by whoever adds to the stock.
-    stocking: Mutex<()>,
+    /// Prefaulted pieces.
+    ready: Queue<u32>,
+    ready_count: AtomicU32,
+    /// Held by the thread that prefaults.
+    prefaulting: Mutex<()>,
 }
 
 impl<T: Slot> Arena<T> {
@@ -55,74 +44,70 @@ impl<T: Slot> Arena<T> {
                 .collect(),
             piece_count,
             taken: AtomicU32::new(0),
-            stock: Queue::new(),
-            stock_count: AtomicU32::new(0),
-            stocking: Mutex::new(()),
+            ready: Queue::new(),
+            ready_count: AtomicU32::new(0),
+            prefaulting: Mutex::new(()),
         }
     }
 
     /// A piece that is the caller's from here on. There are as many as was said at the beginning.
     pub(crate) fn take_piece(&self) -> &Piece<T> {
-        // At the very end all are taken, and the one that is left came into the stock while we looked elsewhere: whoever stocks up
-        // has one in hand at most, and there is one more than can be in use.
-        let look_again = || match fault::injected(Fault::StockLookedAtOnce) {
+        let piece = self.take_ready().or_else(|| self.take());
+        // At the very end all are taken, and the one that is left became ready while we looked
+        // elsewhere: the prefaulting thread has one in hand at most, and there is one more than can
+        // be in use.
+        let piece = piece.or_else(|| match fault!(ReadyLookedAtOnce) {
+            false => self.take_ready(),
             true => None,
-            false => self.take_from_stock(),
-        };
-        let piece = self.take_from_stock().or_else(|| self.take());
-        let piece = piece.or_else(look_again);
+        });
         let (chunk_index, piece_index) = position(piece.expect("there is a piece for every place"));
         &self.chunks[chunk_index].get_or_init(|| make_chunk(chunk_index))[piece_index]
     }
 
-    /// Whether there is less in stock than there should be.
+    /// Whether fewer pieces are ready than should be.
     #[inline]
-    pub(crate) fn is_stock_low(&self) -> bool {
-        let stock_count = self.stock_count.load(Ordering::Relaxed);
+    pub(crate) fn wants_prefault(&self) -> bool {
+        let ready_count = self.ready_count.load(Ordering::Relaxed);
         let taken = self.taken.load(Ordering::Relaxed);
-        let in_use = taken.saturating_sub(stock_count);
-        stock_count < in_use.min(STOCK_PIECES_MAX) && taken < self.piece_count
+        let in_use = taken.saturating_sub(ready_count);
+        ready_count < in_use.min(READY_PIECES_MAX) && taken < self.piece_count
     }
 
-    /// Makes one more piece ready, and waits for its memory. `false`: there is enough, or somebody else is at it.
-    pub(crate) fn stock_up(&self) -> bool {
-        let Some(_stocking) = self.stocking.try_lock() else {
+    /// Prefaults one more piece, and waits for its memory. `false`: enough are ready, or another
+    /// thread is at it.
+    pub(crate) fn prefault(&self) -> bool {
+        let Some(_prefaulting) = self.prefaulting.try_lock() else {
             return false;
         };
-        if !self.is_stock_low() {
+        if !self.wants_prefault() {
             return false;
         }
         let Some(piece) = self.take() else {
             return false;
         };
-        let is_early = fault::injected(Fault::StockedTooEarly);
-        if is_early {
-            self.stock.push(piece);
+        if !fault!(ReadyTooEarly) {
+            self.touch(piece);
         }
-        self.touch(piece);
-        self.stock_count.fetch_add(1, Ordering::Relaxed);
-        if !is_early {
-            self.stock.push(piece);
+        self.ready_count.fetch_add(1, Ordering::Relaxed);
+        self.ready.push(piece);
+        if fault!(ReadyTooEarly) {
+            self.touch(piece);
         }
         true
     }
 
-    fn take_from_stock(&self) -> Option<u32> {
-        let piece = self.stock.pop()?;
-        self.stock_count.fetch_sub(1, Ordering::Relaxed);
+    fn take_ready(&self) -> Option<u32> {
+        let piece = self.ready.pop()?;
+        self.ready_count.fetch_sub(1, Ordering::Relaxed);
         Some(piece)
     }
 
-    /// A piece that nobody has.
+    /// A piece that has not been taken out of its chunk yet.
     fn take(&self) -> Option<u32> {
-        // Acquire, paired with the Release below: who finds that all are taken sees what those who took them had put into the stock
-        // before.
+        // Acquire, paired with the Release below: a thread that finds all pieces taken sees those
+        // that the prefaulting thread made ready before it took its last.
         let mut taken = self.taken.load(Ordering::Acquire);
         while taken < self.piece_count {
-            if fault::injected(Fault::PieceTakenTwice) {
-                self.taken.store(taken + 1, Ordering::Release);
-                return Some(taken);
-            }
             match self.taken.compare_exchange_weak(
                 taken,
                 taken + 1,
@@ -130,31 +115,29 @@ impl<T: Slot> Arena<T> {
                 Ordering::Acquire,
             ) {
                 Ok(piece) => return Some(piece),
+                Err(_) if fault!(PieceTakenTwice) => return Some(taken),
                 Err(now) => taken = now,
             }
         }
         None
     }
 
-    /// Writes to every page of a piece that is the caller's own: the kernel gives memory only to those who write.
+    /// Writes to every page of a piece that is the caller's own: the kernel gives memory only to
+    /// writers.
     fn touch(&self, piece: u32) {
         let (chunk_index, piece_index) = position(piece);
         let chunk = &self.chunks[chunk_index];
-        if made(chunk).is_none() {
-            // Not by `get_or_init`, where whoever needs it now would wait for us. If somebody was faster, there is one.
+        if get(chunk).is_none() {
+            // Not by `get_or_init`, where an inserter that needs it now would wait for us. If
+            // another thread was faster, there is one.
             let _ = chunk.set(make_chunk(chunk_index));
         }
-        let slots = &made(chunk).expect("somebody has made it")[piece_index];
+        let slots = &get(chunk).expect("made here or by another thread")[piece_index];
         let slots_per_page = (PAGE_BYTES / size_of::<T>()).max(1);
         for slot in slots.iter().step_by(slots_per_page) {
             slot.free_link().store(NONE, Ordering::Relaxed);
         }
     }
-}
-
-/// How many pieces the slots up to this number take.
-pub(crate) fn piece_count(slot_max: u32) -> usize {
-    (slot_max as usize).div_ceil(PIECE_SLOTS)
 }
 
 /// Which chunk a piece is in, and which of its pieces it is.
@@ -186,7 +169,7 @@ fn chunk_count(piece_count: u32) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::slab::Thing;
+    use crate::memory::slot::Thing;
     use std::collections::HashSet;
 
     #[test]
@@ -223,32 +206,32 @@ mod tests {
     }
 
     #[test]
-    fn the_stock_is_as_large_as_what_is_in_use_within_its_bounds() {
+    fn as_many_pieces_are_ready_as_are_in_use_within_bounds() {
         let pieces = 200;
         let arena = Arena::<Thing>::new(pieces);
         assert!(
-            !arena.is_stock_low() && !arena.stock_up(),
+            !arena.wants_prefault() && !arena.prefault(),
             "nobody has taken anything"
         );
         for in_use in 1..=pieces as u32 {
             assert_eq!(arena.take_piece()[0].link.load(Ordering::Relaxed), 0);
-            while arena.stock_up() {}
-            assert!(!arena.is_stock_low());
+            while arena.prefault() {}
+            assert!(!arena.wants_prefault());
             let left = pieces as u32 + 1 - in_use;
-            let expected = in_use.min(STOCK_PIECES_MAX).min(left);
-            assert_eq!(arena.stock_count.load(Ordering::Relaxed), expected);
+            let expected = in_use.min(READY_PIECES_MAX).min(left);
+            assert_eq!(arena.ready_count.load(Ordering::Relaxed), expected);
         }
     }
 
     #[test]
-    fn pieces_from_the_stock_are_nobody_elses() {
+    fn prefaulted_pieces_are_handed_out_once() {
         let pieces = 300;
         let arena = Arena::<Thing>::new(pieces);
         let mut seen = HashSet::new();
         for number in 0..pieces {
             assert!(seen.insert(arena.take_piece().as_ptr()));
             if number % 3 != 0 {
-                arena.stock_up();
+                arena.prefault();
             }
         }
     }

@@ -4,12 +4,11 @@
 //! was used before and writes all of it full of zeros first: tens of milliseconds, inside whatever call happened to come for
 //! it. And they begin and end where huge pages do, so that all of a chunk can be on them.
 
-use crate::arena::Piece;
-use crate::slab::Slot;
+use super::slot::{Piece, Slot};
 use std::ops::Deref;
 
-/// From this size on a chunk is mapped, and on huge pages: 8 MiB. An engine's first chunks are needed before anybody can have touched
-/// them for it (`Arena::stock_up`), by each of its shards with its first key.
+/// From this size on a chunk is mapped, and on huge pages: 8 MiB. An engine's first chunks are needed
+/// by each of its shards with its first key, before the prefaulting thread can have touched them.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 const MAPPED_BYTES_MIN: usize = 8 << 20;
 
@@ -58,7 +57,7 @@ impl<T> Deref for Chunk<T> {
 mod mapping {
     #![expect(unsafe_code, reason = "memory of our own, see the SAFETY comments")]
 
-    use crate::hint::{self, HUGE_PAGE_BYTES};
+    use crate::memory::hint::{self, HUGE_PAGE_BYTES};
     use bytemuck::Zeroable;
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use std::alloc::Layout;
@@ -122,7 +121,7 @@ mod mapping {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::slab::Thing;
+    use crate::memory::slot::Thing;
     use crate::sync::Ordering;
 
     #[test]

@@ -5,3 +5,4 @@ pub(crate) mod chunk;
 pub(crate) mod hint;
 pub(crate) mod pieces;
 pub(crate) mod slab;
+pub(crate) mod slot;

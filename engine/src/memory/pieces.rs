@@ -6,9 +6,8 @@
     reason = "a piece outlives whoever looks it up, in a way the compiler cannot see"
 )]
 
-use crate::arena::{Arena, Piece};
-use crate::fault::{self, Fault};
-use crate::slab::Slot;
+use super::arena::Arena;
+use super::slot::{Piece, Slot};
 use crate::sync::{AtomicPtr, Mutex, Ordering};
 use std::ptr;
 use std::sync::Arc;
@@ -48,7 +47,7 @@ impl<T: Slot> Pieces<T> {
     pub(crate) fn provide(&self, number: usize) {
         let _providing = self.providing.lock();
         let place = &self.places[number];
-        if place.load(Ordering::Acquire).is_null() || fault::injected(Fault::PieceReplaced) {
+        if place.load(Ordering::Acquire).is_null() || fault!(PieceReplaced) {
             let piece = self.arena.take_piece();
             place.store(ptr::from_ref(piece).cast_mut(), Ordering::Release);
         }

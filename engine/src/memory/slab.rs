@@ -4,36 +4,12 @@
 //!
 //! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
 
-use crate::arena::{Arena, PIECE_SLOTS, piece_count};
-use crate::fault::{self, Fault};
-use crate::hint::prefetch;
-use crate::pieces::Pieces;
+use super::arena::Arena;
+use super::hint::prefetch;
+use super::pieces::Pieces;
+use super::slot::{NONE, PIECE_SLOTS, SLOT_MAX, Slot, piece_count};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-#[cfg(not(loom))]
-use bytemuck::Zeroable;
 use std::sync::Arc;
-
-/// Under the models there is no such promise: an atomic of loom's is more than its value.
-#[cfg(loom)]
-pub(crate) trait Zeroable {}
-#[cfg(loom)]
-impl<T> Zeroable for T {}
-
-/// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
-pub(crate) trait Slot: Zeroable + Sized + 'static {
-    /// Holds the next free slot's number while this one is free. Not touched by the slab otherwise.
-    fn free_link(&self) -> &AtomicU32;
-
-    /// One that was never used.
-    #[cfg(loom)]
-    fn zeroed() -> Self;
-}
-
-/// No slot. Slot numbers start at 1 so that zeroed links mean nothing is linked.
-pub(crate) const NONE: u32 = 0;
-
-/// Slot numbers fit in 24 bits: an index entry packs one beside its tag.
-pub(crate) const SLOT_MAX: u32 = (1 << 24) - 1;
 
 pub(crate) struct Slab<T: 'static> {
     pieces: Pieces<T>,
@@ -174,7 +150,7 @@ impl<T: Slot> Slab<T> {
 }
 
 fn next_head(head: u64, slot: u32) -> u64 {
-    let step = u32::from(!fault::injected(Fault::FreeListUnversioned));
+    let step = u32::from(!fault!(FreeListUnversioned));
     let version = (head >> 32) as u32;
     (u64::from(version.wrapping_add(step)) << 32) | u64::from(slot)
 }
@@ -188,23 +164,10 @@ fn locate(slot: u32) -> (usize, usize) {
     (position / PIECE_SLOTS, position % PIECE_SLOTS)
 }
 
-/// The smallest slot there can be, for tests of what slots stand in.
-#[cfg(all(test, not(loom)))]
-#[derive(Zeroable)]
-pub(crate) struct Thing {
-    pub(crate) link: AtomicU32,
-}
-
-#[cfg(all(test, not(loom)))]
-impl Slot for Thing {
-    fn free_link(&self) -> &AtomicU32 {
-        &self.link
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::memory::slot::Thing;
 
     #[test]
     fn every_slot_number_has_its_own_place() {

@@ -7,13 +7,13 @@
 
 pub(crate) mod seat;
 
-use crate::fault::{self, Fault};
-use crate::inbox::AWAKE;
-use crate::slab::{Slab, Slot};
+use crate::memory::slab::Slab;
+use crate::memory::slot::Slot;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use crate::tick::Tick;
-use crate::wheel::{Due, Links, Wheel};
-use crate::word::{Kind, Lease};
+use crate::time::lease::{Kind, Lease};
+use crate::time::rest::RestsUntil;
+use crate::time::tick::Tick;
+use crate::time::wheel::{Due, Links, Wheel};
 use std::fmt;
 
 /// Who holds or waits: `generation:32 | slot:32`. Never zero, and not reused before its slot has seen 2^24 sessions.
@@ -134,7 +134,7 @@ impl SessionRef<'_> {
             if !state.deadline().is_over(now) {
                 return false;
             }
-            if fault::injected(Fault::SessionEndOverwrites) {
+            if fault!(SessionEndOverwrites) {
                 self.cell.state.swap(state.ended().bits(), Ordering::AcqRel);
                 return true;
             }
@@ -149,7 +149,7 @@ pub(crate) struct Sessions {
     cells: Slab<SessionCell>,
     wheel: Mutex<Wheel>,
     /// Until when whoever turns the wheel sleeps, if it does. Read and written with the wheel's mutex held.
-    rests_until: AtomicU64,
+    rests_until: RestsUntil,
 }
 
 impl Sessions {
@@ -157,7 +157,7 @@ impl Sessions {
         Sessions {
             cells: Slab::alone(sessions_max),
             wheel: Mutex::new(Wheel::new(now)),
-            rests_until: AtomicU64::new(AWAKE),
+            rests_until: RestsUntil::new(),
         }
     }
 
@@ -295,15 +295,14 @@ impl Sessions {
     /// Whoever turns the wheel is about to sleep until `until`. `false`: a session has come that may end before.
     pub(crate) fn rest(&self, until: Tick) -> bool {
         let wheel = self.wheel.lock();
-        self.rests_until.store(until.as_ms(), Ordering::Relaxed);
+        self.rests_until.announce(until);
         wheel.next_due().is_none_or(|due| due >= until)
     }
 
     /// Whether whoever turns the wheel sleeps beyond `deadline`, which has just been put in. `true` for one caller, who wakes it.
     pub(crate) fn is_slept_over(&self, deadline: Tick) -> bool {
         let _wheel = self.wheel.lock();
-        deadline.as_ms() < self.rests_until.load(Ordering::Relaxed)
-            && self.rests_until.swap(AWAKE, Ordering::Relaxed) != AWAKE
+        self.rests_until.is_slept_over(deadline)
     }
 
     #[inline]

@@ -7,11 +7,11 @@
 //! that line at its old end goes to the list. Entries there go stale and are swept a few at a time, so that the list stays
 //! within a small multiple (four) of what is live.
 
-use crate::fence::Fence;
+use crate::memory::slot::SLOT_MAX;
 use crate::session::SessionId;
-use crate::slab::SLOT_MAX;
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
+use types::Fence;
 
 /// A cell of any shard: `shard:8 | slot:24`. Slots are numbered from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

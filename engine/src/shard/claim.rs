@@ -1,9 +1,9 @@
 //! Locks that outlived a restart: put back by the reader of the log (`restore`), or claimed by
-//! their holders when no log knows them (`reclaim`). Either way they keep their old fence, which
+//! their holders when no log knows them (`claim`). Either way they keep their old fence, which
 //! lies at or below the floor this life began with; the next grant of the key has one above it.
 //!
 //! `restore` comes before any other call, and puts a plain hold into the words of its cell, where it
-//! costs no more than any other. `reclaim` comes while other sessions wait in line and claim the
+//! costs no more than any other. `claim` comes while other sessions wait in line and claim the
 //! same key; it keeps to the record and the room mutex, where nothing can be mistaken for an
 //! earlier state of the word.
 //!
@@ -13,55 +13,21 @@
 //! made.
 
 use super::contended::Contended;
-use super::noted::SHORT_NOTE_BYTES_MAX;
 use super::record::longer_of;
 use super::room::{Record, RecordHolder};
 use super::{Answer, Shard, Target, held_ms};
+use crate::api::{Claimed, Grant, Host, Limit, Loss, Lost, NotHeld, OldHold};
+use crate::cell::block::SHORT_NOTE_BYTES_MAX;
+use crate::cell::metadata::Note;
+use crate::cell::word::Word;
 use crate::cell::{Ending, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::note::Note;
-use crate::request::{Grant, Host, Invalid, Limit, Loss, Lost, Mode, NotHeld, Span};
+use crate::memory::slot::NONE;
 use crate::session::SessionId;
-use crate::slab::NONE;
 use crate::table::epoch;
-use crate::tick::Tick;
-use crate::word::{Lease, Word};
-
-/// A lock as it was held before the restart.
-#[derive(Clone, Copy, Debug)]
-pub struct OldHold<'a> {
-    /// What is held.
-    pub key: Key<'a>,
-    /// Under which fence, one of an earlier life.
-    pub fence: Fence,
-    /// Alone or together.
-    pub mode: Mode,
-    /// For how long from now.
-    pub span: Span,
-    /// How often.
-    pub count: u32,
-    /// Since how long.
-    pub held_ms: u64,
-    /// What the holder said with its request.
-    pub note: &'a [u8],
-}
-
-/// What came of a claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reclaimed {
-    /// It is yours as before.
-    Granted(Grant),
-    /// It is not, or no longer.
-    NotHeld(NotHeld),
-    /// The key is held under a higher fence.
-    Superseded,
-    /// A limit was reached; nothing was changed.
-    Busy(Limit),
-    /// The claim itself is not possible.
-    Invalid(Invalid),
-}
+use crate::time::lease::Lease;
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Span;
 
 impl OldHold<'_> {
     fn terms(&self, owner: SessionId, now: Tick) -> Terms {
@@ -124,13 +90,13 @@ impl<H: Host> Shard<H> {
     }
 
     /// Answers a claim.
-    pub(crate) fn reclaim(
+    pub(crate) fn claim(
         &self,
         target: Target<'_>,
         old: &OldHold<'_>,
         owner: SessionId,
         now: Tick,
-    ) -> Answer<Reclaimed> {
+    ) -> Answer<Claimed> {
         let terms = old.terms(owner, now);
         let guard = epoch::pin();
         let mut room = self.room.lock();
@@ -139,12 +105,12 @@ impl<H: Host> Shard<H> {
         let is_open = self.bounds.ceiling() == self.bounds.start();
         let entered = if is_open && old.fence <= self.bounds.start() {
             self.enter_or_insert(&mut room, target, now, &guard)
-                .map_err(Reclaimed::Busy)
+                .map_err(Claimed::Busy)
         } else {
             // Too late, or never granted. It may still be a repetition of a claim that came in
             // time.
             self.enter(&mut room, target, now, &guard)
-                .ok_or(Reclaimed::NotHeld(NotHeld::Free))
+                .ok_or(Claimed::NotHeld(NotHeld::Free))
         };
         match entered {
             Ok(mut key) => Answer::new(key.decide_claim(old, &terms, is_open), key.slot),
@@ -154,26 +120,26 @@ impl<H: Host> Shard<H> {
 }
 
 impl<H: Host> Contended<'_, H> {
-    fn decide_claim(&mut self, old: &OldHold<'_>, terms: &Terms, is_open: bool) -> Reclaimed {
+    fn decide_claim(&mut self, old: &OldHold<'_>, terms: &Terms, is_open: bool) -> Claimed {
         let shard = self.shard;
         match self.check_hold(old.fence, terms.owner) {
             // It came again. What it holds it keeps; its lease is renewed as a renewal would.
             Ok(()) => return self.renew_claim(old.fence, terms),
             Err(why) if !is_open || old.fence > shard.bounds.start() => {
-                return Reclaimed::NotHeld(why);
+                return Claimed::NotHeld(why);
             }
-            Err(NotHeld::OtherOwner) => return Reclaimed::NotHeld(NotHeld::OtherOwner),
+            Err(NotHeld::OtherOwner) => return Claimed::NotHeld(NotHeld::OtherOwner),
             Err(_) => {}
         }
         if self.is_full(old.mode) {
-            return Reclaimed::Busy(Limit::SharedHolders);
+            return Claimed::Busy(Limit::SharedHolders);
         }
         // Granted a moment ago, because the ceiling has just been raised; or restored.
         let word = self.cell.word();
         let is_plain = word.is_held() && self.room.record(self.slot).is_none();
-        if is_plain && !fault::injected(Fault::ClaimOverlooksGrant) {
+        if is_plain && !fault!(ClaimOverlooksGrant) {
             if word.fence() > old.fence {
-                return Reclaimed::Superseded;
+                return Claimed::Superseded;
             }
             self.move_to_record();
         }
@@ -182,28 +148,28 @@ impl<H: Host> Contended<'_, H> {
         let rival = record.and_then(|record| record.holders.last());
         let rival = rival.map(|rival| rival.fence);
         let is_beaten = rival.is_some_and(|rival| rival > old.fence);
-        if is_beaten && !fault::injected(Fault::ClaimIgnoresRivals) {
-            return Reclaimed::Superseded;
+        if is_beaten && !fault!(ClaimIgnoresRivals) {
+            return Claimed::Superseded;
         }
         let Some(note) = Note::try_new(old.note, &shard.common.notes) else {
-            return Reclaimed::Busy(Limit::Bytes);
+            return Claimed::Busy(Limit::Bytes);
         };
         if rival.is_some() {
             self.supersede_all();
         }
-        Reclaimed::Granted(self.put_back(old, terms, note))
+        Claimed::Granted(self.put_back(old, terms, note))
     }
 
-    fn renew_claim(&mut self, fence: Fence, terms: &Terms) -> Reclaimed {
+    fn renew_claim(&mut self, fence: Fence, terms: &Terms) -> Claimed {
         if !self.move_to_record() {
-            return Reclaimed::NotHeld(NotHeld::Expired);
+            return Claimed::NotHeld(NotHeld::Expired);
         }
         let holder = self.holder_mut(fence);
         holder.lease = longer_of(holder.lease, terms);
         let (lease, count) = (holder.lease, holder.count);
         let until = self.shard.lease_end(lease, terms.owner);
         self.note_lease_end(until);
-        Reclaimed::Granted(Grant {
+        Claimed::Granted(Grant {
             fence,
             until,
             count,

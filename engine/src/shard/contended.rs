@@ -11,22 +11,20 @@
 
 use super::room::{Room, Want};
 use super::{Answer, Shard, Target, Wait, held_ms};
+use crate::api::{Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal};
+use crate::cell::metadata::Note;
+use crate::cell::word::Word;
 use crate::cell::{Cell, Ending, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::note::Note;
-use crate::request::{
-    Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal, Ticket,
-};
-use crate::seat::CellRef;
+use crate::memory::slot::NONE;
 use crate::session::SessionId;
-use crate::slab::NONE;
+use crate::session::seat::{CellRef, Ticket};
 use crate::sync::Ordering;
 use crate::table::epoch::{self, Guard};
-use crate::tick::Tick;
-use crate::wheel::Due;
-use crate::word::{Kind, Word};
+use crate::time::lease::Kind;
+use crate::time::tick::Tick;
+use crate::time::wheel::Due;
+use types::Fence;
+use types::Key;
 
 /// A key whose word is ours for as long as this lives. See the module.
 pub(crate) struct Contended<'a, H: Host> {
@@ -103,7 +101,7 @@ impl<H: Host> Shard<H> {
     /// the CAS tells whether it is still what was read.
     fn mark(&self, cell: &Cell, seen: Word) -> bool {
         let is_marked = seen.belongs_to_room();
-        if fault::injected(Fault::WaiterUnannounced) {
+        if fault!(WaiterUnannounced) {
             return cell.word() == seen;
         }
         is_marked || cell.replace_word(seen, seen.with_queued())

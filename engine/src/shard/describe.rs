@@ -3,14 +3,15 @@
 use super::contended::Contended;
 use super::room::{Record, RecordHolder};
 use super::{Shard, Target, held_ms};
+use crate::api::{HOLDERS_PER_LOOK, Holder, Host, KeyState, NotHeld};
+use crate::cell::word::Word;
 use crate::cell::{Cell, Seen};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::request::{HOLDERS_PER_LOOK, Holder, Host, KeyState, Mode, NotHeld};
 use crate::session::SessionId;
 use crate::table::epoch::{self, Guard};
-use crate::tick::Tick;
-use crate::word::{Kind, Word};
+use crate::time::lease::Kind;
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Mode;
 
 /// How a session holds a key.
 pub(super) struct Hold {
@@ -61,7 +62,7 @@ impl<H: Host> Shard<H> {
                 continue;
             }
             let told = read(cell, word, seen);
-            if cell.word() == word || fault::injected(Fault::LookUnchecked) {
+            if cell.word() == word || fault!(LookUnchecked) {
                 return Look::Plain(told);
             }
         }

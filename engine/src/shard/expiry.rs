@@ -1,14 +1,14 @@
 //! How a lease ends without its owner's doing: whether it is over, who frees its cell, and who is told.
 
+use super::{Shard, held_ms};
+use crate::api::{Host, Loss, Lost, NotHeld};
+use crate::cell::word::Word;
 use crate::cell::{Cell, Ending, Seen};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::Key;
-use crate::request::{Host, Loss, Lost, NotHeld};
 use crate::session::SessionId;
-use crate::shard::{Shard, held_ms};
-use crate::tick::Tick;
-use crate::word::{Kind, Lease, Word};
+use crate::time::lease::{Kind, Lease};
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Key;
 
 /// A free key may take this much longer to be forgotten than it was to be remembered, so that not each of them asks for the
 /// home core's attention.
@@ -71,7 +71,7 @@ impl<H: Host> Shard<H> {
         if seen.lease.kind() != Kind::Ended && !cell.try_end_lease(seen.lease) {
             return;
         }
-        let freed = if fault::injected(Fault::ExpiryOverwrites) {
+        let freed = if fault!(ExpiryOverwrites) {
             cell.set_word(Word::free(word.fence()));
             true
         } else {
@@ -97,14 +97,14 @@ impl<H: Host> Shard<H> {
             self.expire_plain(cell, word, seen, key, now);
         }
         // Waiters may have come between, or have been there before.
-        if cell.word().belongs_to_room() && !fault::injected(Fault::ExpiryForgetsWaiters) {
+        if cell.word().belongs_to_room() && !fault!(ExpiryForgetsWaiters) {
             let mut room = self.room.lock();
             if cell.word().belongs_to_room() {
                 drop(self.contended(&mut room, slot, now));
             }
         }
         let left = cell.word();
-        !left.is_held() || left.fence() != word.fence() || fault::injected(Fault::ExpiryUnproven)
+        !left.is_held() || left.fence() != word.fence() || fault!(ExpiryUnproven)
     }
 
     /// Frees what a session that has ended still has in this cell.

@@ -4,15 +4,16 @@
 use super::Shard;
 use super::contended::Contended;
 use super::room::{Record, RecordHolder, Want};
+use crate::api::{GaveUp, Grant, Host};
 use crate::cell::Terms;
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::note::Note;
-use crate::request::{GaveUp, Grant, Host, Mode};
+use crate::cell::metadata::Note;
+use crate::cell::word::Word;
 use crate::session::SessionId;
 use crate::sync::Ordering;
-use crate::tick::Tick;
-use crate::word::{Kind, Lease, Word};
+use crate::time::lease::{Kind, Lease};
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Mode;
 
 impl<H: Host> Contended<'_, H> {
     /// Brings the key up to date and gives its word back: plain if no waiter is left and there is
@@ -26,7 +27,7 @@ impl<H: Host> Contended<'_, H> {
             self.watch_for_first();
         }
         self.room.tidy_line(self.slot);
-        if fault::injected(Fault::WaiterUnannounced) {
+        if fault!(WaiterUnannounced) {
             return;
         }
         self.cell
@@ -71,7 +72,7 @@ impl<H: Host> Contended<'_, H> {
             return Some(GaveUp::TimedOut);
         }
         let is_ended = self.shard.common.sessions.is_ended(owner, self.now);
-        (is_ended && !fault::injected(Fault::HandoffToTheDead)).then_some(GaveUp::SessionEnded)
+        (is_ended && !fault!(HandoffToTheDead)).then_some(GaveUp::SessionEnded)
     }
 
     /// Has the waiters' wheel look at the first in line when the lease in front of it ends. A
@@ -82,7 +83,7 @@ impl<H: Host> Contended<'_, H> {
             return;
         };
         // What is free is waited for at the ceiling, and its raise is announced.
-        if !word.is_held() || fault::injected(Fault::ExpiryForgetsWaiters) {
+        if !word.is_held() || fault!(ExpiryForgetsWaiters) {
             return;
         }
         let end = match self.cell.seen(word) {

@@ -8,41 +8,16 @@
 //! modification order (`Cell::disarm`), and only then decides. A grant that comes before it in that order is seen; one that
 //! comes after it sees `armed` as it was written, finds its own deadline earlier, and asks.
 
+use super::inbox::NEWBORN;
+use super::{Home, Shard};
+use crate::api::{Host, Progress};
 use crate::cell::ARM_AHEAD_MS_MAX;
-use crate::fault::{self, Fault};
-use crate::inbox::NEWBORN;
-use crate::request::Host;
-use crate::shard::Shard;
-use crate::slab::{NONE, SLOT_MAX};
-use crate::sync::{AtomicU64, Ordering};
+use crate::memory::slot::{NONE, SLOT_MAX};
+use crate::sync::Ordering;
 use crate::table::{Table, epoch};
-use crate::tick::Tick;
-use crate::wheel::{Due, Links, Wheel};
-use crate::word::Kind;
-
-/// The wheel, and the part of the inbox that was taken and not looked at yet.
-pub(crate) struct Home {
-    wheel: Wheel,
-    inbox_rest: u32,
-}
-
-impl Home {
-    pub(crate) fn new(now: Tick) -> Self {
-        Home {
-            wheel: Wheel::new(now),
-            inbox_rest: NONE,
-        }
-    }
-}
-
-/// How far one call of `advance` came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// More is due already: call again soon.
-    pub more: bool,
-    /// Nothing will be due before this tick, unless something new happens.
-    pub next_due: Option<Tick>,
-}
+use crate::time::lease::Kind;
+use crate::time::tick::Tick;
+use crate::time::wheel::{Due, Links, Wheel};
 
 impl<H: Host> Shard<H> {
     /// Does what is due by `now`, at most `budget` steps of it. One thread at a time; a second one is sent away.
@@ -97,7 +72,7 @@ impl<H: Host> Shard<H> {
             let links = self.links(home);
             if Wheel::is_linked(&links, slot) {
                 home.wheel.remove(&links, slot);
-            } else if taken & NEWBORN == 0 && !fault::injected(Fault::WheelTakesAnyCell) {
+            } else if taken & NEWBORN == 0 && !fault!(WheelTakesAnyCell) {
                 // Somebody asked so late that the cell has been evicted since. It may be in preparation for another key by
                 // now, and whoever prepares it may have to give it back; once it is in the index, it is introduced.
                 continue;
@@ -233,43 +208,5 @@ impl Links for CellLinks<'_> {
     }
     fn due(&self, entry: u32) -> Tick {
         self.table.cell(entry).armed_for(self.hand)
-    }
-}
-
-/// How late leases were expired by the wheel: one counter per power of two of milliseconds.
-pub(crate) struct LagRecord {
-    buckets: [AtomicU64; LAG_BUCKETS],
-    sum_ms: AtomicU64,
-}
-
-/// On time, then under 2, 4, 8 ... ms; the last takes everything from four minutes on.
-pub const LAG_BUCKETS: usize = if cfg!(loom) { 2 } else { 20 };
-
-impl LagRecord {
-    pub(crate) fn new() -> Self {
-        LagRecord {
-            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
-            sum_ms: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn record(&self, late_ms: u64) {
-        let bucket = if late_ms == 0 {
-            0
-        } else {
-            late_ms.ilog2() as usize + 1
-        };
-        self.buckets[bucket.min(LAG_BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        self.sum_ms.fetch_add(late_ms, Ordering::Relaxed);
-    }
-
-    pub(crate) fn sum_ms(&self) -> u64 {
-        self.sum_ms.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn add_to(&self, totals: &mut [u64; LAG_BUCKETS]) {
-        for (total, bucket) in totals.iter_mut().zip(&self.buckets) {
-            *total += bucket.load(Ordering::Relaxed);
-        }
     }
 }

@@ -14,14 +14,13 @@
 //!
 //! Waiters and sessions come under a mutex each, under which the home also says that it sleeps: there is no in between.
 
+use super::Shard;
+use crate::api::Host;
 use crate::cell::{Cell, Terms};
-use crate::fault::{self, Fault};
-use crate::request::Host;
-use crate::shard::Shard;
-use crate::slab::{NONE, SLOT_MAX};
+use crate::memory::slot::{NONE, SLOT_MAX};
 use crate::sync::Ordering;
-use crate::tick::Tick;
-use crate::word::Kind;
+use crate::time::lease::Kind;
+use crate::time::tick::Tick;
 
 /// In a cell's `inbox` field: the cell is in the inbox or about to be.
 pub(crate) const REQUESTED: u32 = 1 << 31;
@@ -31,9 +30,6 @@ pub(crate) const NEWBORN: u32 = 1 << 30;
 
 /// In the head of a shard's inbox: the home sleeps until `rests_until`.
 pub(crate) const ASLEEP: u32 = 1 << 31;
-
-/// What `rests_until` says when the home does not sleep, or has been woken.
-pub(crate) const AWAKE: u64 = 0;
 
 const _: () = assert!(
     SLOT_MAX & (REQUESTED | NEWBORN | ASLEEP) == 0,
@@ -86,7 +82,7 @@ impl<H: Host> Shard<H> {
         let mut head = self.inbox.load(Ordering::Relaxed);
         loop {
             let first = head & SLOT_MAX;
-            if fault::injected(Fault::LinkOverwritesFlags) {
+            if fault!(LinkOverwritesFlags) {
                 cell.inbox.store(REQUESTED | first, Ordering::Relaxed);
             } else {
                 // The link is ours alone, the flags beside it are not. And what others did before they set theirs is seen
@@ -114,9 +110,7 @@ impl<H: Host> Shard<H> {
         // Changes nothing: it takes our place among those who ask for the same cell (the module's second case).
         cell.inbox.fetch_or(0, Ordering::AcqRel);
         let known = match cell.seen(cell.word()) {
-            Some(seen) if !fault::injected(Fault::LinkerMindsItself) => {
-                self.lease_end(seen.lease, seen.owner)
-            }
+            Some(seen) if !fault!(LinkerMindsItself) => self.lease_end(seen.lease, seen.owner),
             _ => Tick::NEVER,
         };
         self.wake_home_by(due.min(known));
@@ -124,25 +118,21 @@ impl<H: Host> Shard<H> {
 
     /// Wakes the home if it sleeps beyond `due`. One of those who find that out does it.
     pub(crate) fn wake_home_by(&self, due: Tick) {
-        // Relaxed: it is ordered by the inbox or by the room mutex, behind which we come. Whoever takes the value away rings,
-        // also if it is that of a later sleep: then the home wakes once in vain.
-        if due.as_ms() < self.rests_until.load(Ordering::Relaxed)
-            && self.rests_until.swap(AWAKE, Ordering::Relaxed) != AWAKE
-        {
+        if self.rests_until.is_slept_over(due) {
             self.common.host.wake(self.number);
         }
     }
 
     /// The home is about to sleep until `until`. `false`: something has come that it must look at first.
     pub(crate) fn rest(&self, until: Tick) -> bool {
-        self.rests_until.store(until.as_ms(), Ordering::Relaxed);
+        self.rests_until.announce(until);
         // Release publishes until when; Acquire, paired with the push, is for the next look.
         let announce = || {
             self.inbox
                 .compare_exchange(NONE, ASLEEP, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         };
-        if fault::injected(Fault::SleeperLooksFirst) {
+        if fault!(SleeperLooksFirst) {
             let is_empty = self.inbox.load(Ordering::Acquire) == NONE;
             announce();
             return is_empty;

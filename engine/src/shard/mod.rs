@@ -5,34 +5,36 @@
 //! (`contended.rs`). Only the home core, holding `home`, turns the wheel and evicts cells
 //! (`home.rs`). No caller waits while it holds a mutex, and `home` is never taken inside `room`.
 
-pub(crate) mod claim;
+mod claim;
 mod contended;
 mod describe;
 mod expiry;
 mod hand_off;
-pub(crate) mod home;
-pub(crate) mod inbox;
-pub(crate) mod noted;
+mod home;
+mod inbox;
+pub(crate) mod lag;
+mod metadata;
 mod plain;
 mod record;
 mod room;
 mod take_over;
 
-use crate::fault::{self, Fault};
-use crate::fence::{Bounds, Fence};
-use crate::key::Key;
-use crate::note::NoteBudget;
-use crate::request::{Host, Limit};
+use crate::api::{Host, Limit};
+use crate::cell::metadata::NoteBudget;
+use crate::fence::Bounds;
+use crate::memory::slot::NONE;
 use crate::session::Sessions;
-use crate::slab::NONE;
 use crate::sync::{AtomicU32, AtomicU64, Mutex};
 use crate::table::epoch::Guard;
-use crate::table::{Found, Table};
-use crate::tick::Tick;
-use home::{Home, LagRecord};
-use inbox::AWAKE;
+use crate::table::{Found, Table, TableFull};
+use crate::time::rest::RestsUntil;
+use crate::time::tick::Tick;
+use crate::time::wheel::Wheel;
+use lag::LagRecord;
 use room::Room;
 use std::sync::Arc;
+use types::Fence;
+use types::Key;
 
 /// What all shards share.
 pub(crate) struct Common<H: Host> {
@@ -65,10 +67,17 @@ pub(crate) struct Shard<H: Host> {
     pub(crate) room_due: AtomicU64,
     /// `ASLEEP | the first cell that asks for the home core's attention`.
     pub(crate) inbox: AtomicU32,
-    /// Until when the home sleeps, if it does; or `AWAKE`. See `inbox.rs`.
-    pub(crate) rests_until: AtomicU64,
+    /// Until when the home sleeps, if it does. See `inbox.rs`.
+    pub(crate) rests_until: RestsUntil,
     pub(crate) home: Mutex<Home>,
     pub(crate) lag: LagRecord,
+}
+
+/// What only the home core touches: the wheel, and the part of the inbox that was taken and not
+/// looked at yet.
+pub(crate) struct Home {
+    wheel: Wheel,
+    inbox_rest: u32,
 }
 
 /// A wish to wait: until when, and how to make the waiter once it is needed.
@@ -95,6 +104,15 @@ pub(crate) struct Answer<T> {
     pub(crate) slot: u32,
 }
 
+impl From<TableFull> for Limit {
+    fn from(full: TableFull) -> Self {
+        match full {
+            TableFull::Cells => Limit::Keys,
+            TableFull::Blocks => Limit::Bytes,
+        }
+    }
+}
+
 impl<T> Answer<T> {
     fn new(outcome: T, slot: u32) -> Self {
         Answer { outcome, slot }
@@ -118,13 +136,17 @@ impl<H: Host> Shard<H> {
             room: Mutex::new(Room::new(now)),
             room_due: AtomicU64::new(Tick::NEVER.as_ms()),
             inbox: AtomicU32::new(NONE),
-            rests_until: AtomicU64::new(AWAKE),
-            home: Mutex::new(Home::new(now)),
+            rests_until: RestsUntil::new(),
+            home: Mutex::new(Home {
+                wheel: Wheel::new(now),
+                inbox_rest: NONE,
+            }),
             lag: LagRecord::new(),
         }
     }
 
     /// The cell of a key, if it has one.
+    #[inline]
     pub(crate) fn find(&self, target: Target<'_>, guard: &Guard) -> Option<Found> {
         self.recall(target)
             .or_else(|| self.table.find(target.key, self.hash(target), guard))
@@ -164,7 +186,7 @@ impl<H: Host> Shard<H> {
 
     /// Allows fences up to `to`, and serves whoever was waiting for them.
     pub(crate) fn raise_ceiling(&self, to: Fence, now: Tick) {
-        if !fault::injected(Fault::CeilingServesFirst) {
+        if !fault!(CeilingServesFirst) {
             self.bounds.raise_ceiling(to);
         }
         let mut room = self.room.lock();
@@ -176,7 +198,7 @@ impl<H: Host> Shard<H> {
                 room.tidy_line(slot);
             }
         }
-        if fault::injected(Fault::CeilingServesFirst) {
+        if fault!(CeilingServesFirst) {
             self.bounds.raise_ceiling(to);
         }
     }
@@ -184,7 +206,7 @@ impl<H: Host> Shard<H> {
     /// Whether this fence lies within what has been made durable.
     #[inline]
     pub(crate) fn may_issue(&self, fence: Fence) -> bool {
-        fence <= self.bounds.ceiling() || fault::injected(Fault::CeilingUnchecked)
+        fence <= self.bounds.ceiling() || fault!(CeilingUnchecked)
     }
 
     /// Says so when fences run low.

@@ -6,17 +6,18 @@
 //! has happened, and the loop below it finds out why: it answers, or says that the call
 //! [needs the room](Attempt::NeedsRoom).
 
-use super::noted::SHORT_NOTE_BYTES_MAX;
 use super::{Answer, Shard, Target, Wait, held_ms};
+use crate::api::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal};
+use crate::cell::block::SHORT_NOTE_BYTES_MAX;
+use crate::cell::word::Word;
 use crate::cell::{self, Cell, Seen, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::request::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal, Span};
+use crate::memory::slot::NONE;
 use crate::session::SessionId;
-use crate::slab::NONE;
 use crate::table::epoch::{self, Guard};
-use crate::tick::Tick;
-use crate::word::{Kind, Word};
+use crate::time::lease::Kind;
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Span;
 
 /// What a verb came to without the room.
 enum Attempt<T> {
@@ -90,6 +91,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
+    #[inline]
     fn try_acquire(
         &self,
         target: Target<'_>,
@@ -176,7 +178,7 @@ impl<H: Host> Shard<H> {
         now: Tick,
     ) -> Option<u64> {
         if !word.is_held_simply_under(fence) {
-            if fault::injected(Fault::RememberedCellTrusted) {
+            if fault!(RememberedCellTrusted) {
                 cell.set_word(Word::free(word.fence()));
                 return Some(0);
             }
@@ -206,6 +208,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
+    #[inline]
     fn try_release(
         &self,
         target: Target<'_>,
@@ -252,7 +255,7 @@ impl<H: Host> Shard<H> {
     #[inline]
     pub(super) fn free_plain(&self, cell: &Cell, word: Word, seen: &Seen) -> bool {
         let is_noted = word.is_noted();
-        if is_noted && fault::injected(Fault::NoteDroppedFirst) {
+        if is_noted && fault!(NoteDroppedFirst) {
             self.drop_note(seen, word.fence());
         }
         let is_freed = cell.try_free(word);
@@ -287,6 +290,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
+    #[inline]
     fn try_renew(
         &self,
         target: Target<'_>,
@@ -364,5 +368,5 @@ fn why_not(word: Word, seen: &Seen, fence: Fence, owner: SessionId) -> Option<No
     } else {
         None
     };
-    why.filter(|_| !fault::injected(Fault::FenceUnchecked))
+    why.filter(|_| !fault!(FenceUnchecked))
 }

@@ -4,14 +4,15 @@
 use super::Shard;
 use super::contended::Contended;
 use super::room::{Record, RecordHolder};
+use crate::api::{Grant, Host, Invalid, Outcome};
+use crate::cell::metadata::Note;
+use crate::cell::word::Word;
 use crate::cell::{Ending, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::note::Note;
-use crate::request::{Grant, Host, Invalid, Mode, Outcome};
 use crate::session::SessionId;
-use crate::tick::Tick;
-use crate::word::{Kind, Lease, Word};
+use crate::time::lease::{Kind, Lease};
+use crate::time::tick::Tick;
+use types::Fence;
+use types::Mode;
 
 /// Of a record with at most so many holders all are looked at whenever the key is, so that a
 /// session that has just ended is noticed at once. Of a larger one the leases are looked at when
@@ -157,7 +158,7 @@ impl<H: Host> Contended<'_, H> {
                 shard.tell_lost(key.key(), word.fence(), &seen, self.now);
                 return;
             }
-            if fault::injected(Fault::RoomGivesUp) {
+            if fault!(RoomGivesUp) {
                 return;
             }
         }
@@ -178,7 +179,7 @@ impl<H: Host> Contended<'_, H> {
             Note::keep(note.bytes(), &shard.common.notes)
         });
         let mut lease = cell.move_lease_to_record(word.fence(), seen.lease.deadline());
-        if fault::injected(Fault::RecordKeepsWhatWasSeen) {
+        if fault!(RecordKeepsWhatWasSeen) {
             lease = seen.lease;
         }
         let holder = RecordHolder {

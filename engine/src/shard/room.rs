@@ -3,16 +3,15 @@
 //! what to do with it is decided in `contended.rs`.
 
 use crate::cell::Seen;
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::note::Note;
-use crate::request::{Mode, Span};
+use crate::cell::metadata::Note;
 use crate::session::SessionId;
-use crate::tick::Tick;
-use crate::wheel::{Due, Links, NONE, Wheel};
-use crate::word::{Kind, Lease};
+use crate::time::lease::{Kind, Lease};
+use crate::time::tick::Tick;
+use crate::time::wheel::{Due, Links, NONE, Wheel};
 use hashbrown::HashMap;
 use std::cell::Cell;
+use types::Fence;
+use types::{Mode, Span};
 
 pub(crate) struct Room<W> {
     /// By slot: every key with waiters or a record, or on the list of those that wait for fences, and no other.
@@ -216,7 +215,7 @@ impl<W> Room<W> {
     /// The key that this very wait is for, if it still goes on.
     pub(crate) fn slot_of_wait(&self, place: u32, generation: u32) -> Option<u32> {
         let place = self.waiters.places.get(place.checked_sub(1)? as usize)?;
-        let is_same = place.generation == generation || fault::injected(Fault::CancelUnchecked);
+        let is_same = place.generation == generation || fault!(CancelUnchecked);
         (is_same && place.occupant.is_some()).then_some(place.slot)
     }
 

@@ -2,13 +2,12 @@
 
 use super::contended::Contended;
 use super::{Answer, Shard, Target};
+use crate::api::{Acquire, Host, Limit, Outcome};
+use crate::cell::metadata::Note;
 use crate::cell::{Ending, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::note::Note;
-use crate::request::{Acquire, Host, Limit, Outcome};
-use crate::slab::NONE;
+use crate::memory::slot::NONE;
 use crate::table::epoch;
+use types::Fence;
 
 impl<H: Host> Shard<H> {
     /// With `from`, only if the key is held under that fence; `None` then says that it is not.
@@ -41,7 +40,7 @@ impl<H: Host> Contended<'_, H> {
     ) -> Option<Outcome> {
         let shard = self.shard;
         if let Some(fence) = from
-            && !fault::injected(Fault::TakeOverUnchecked)
+            && !fault!(TakeOverUnchecked)
         {
             self.hold_under(fence)?;
         }
@@ -58,7 +57,7 @@ impl<H: Host> Contended<'_, H> {
         } else if word.is_held() {
             // Until its grantor has published the lease, that lease is the grantor's to write.
             let seen = shard.seen(self.cell, word);
-            if seen.is_none() && !fault::injected(Fault::TakeOverRushes) {
+            if seen.is_none() && !fault!(TakeOverRushes) {
                 return Some(Outcome::Held(self.describe()));
             }
             self.remove_hold(word.fence(), Ending::Taken);

@@ -8,7 +8,6 @@
 //! promised by neither. `loom-tests/tests/bound_mark.rs` shows that the two fences are enough and
 //! that neither can go, and that the mark must come first.
 
-use crate::fault::{self, Fault};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 const NO: u32 = 0;
@@ -46,7 +45,7 @@ impl BoundMark {
             return;
         }
         self.state.store(MARKED, Ordering::Relaxed);
-        if !fault::injected(Fault::BoundUnfenced) {
+        if !fault!(BoundUnfenced) {
             // Paired with the fence in `is_set`.
             fence(Ordering::SeqCst);
         }
@@ -55,7 +54,7 @@ impl BoundMark {
 
     /// Whether some lock is bound to the session. To be asked *after* the session was kept alive.
     pub fn is_set(&self) -> bool {
-        if !fault::injected(Fault::KeptAliveUnfenced) {
+        if !fault!(KeptAliveUnfenced) {
             // Paired with the fence in `set`.
             fence(Ordering::SeqCst);
         }

@@ -8,7 +8,6 @@
 //! Two kinds of post. `post` always succeeds: it is for messages that are bounded elsewhere (a grant: there are never more
 //! than waiters). `try_post` refuses when the box holds `message_max`: it is for messages that may be dropped.
 
-use crate::fault::{self, Fault};
 use crate::sync::{AtomicU32, Ordering, Queue};
 
 /// See the module.
@@ -74,7 +73,7 @@ impl<T> Mailbox<T> {
 
     /// Begins to take: from here on a new message wakes the taker again. Called by the one taker, before `take`.
     pub fn begin(&self) {
-        if !fault::injected(Fault::MailboxLowersFlagLast) {
+        if !fault!(MailboxLowersFlagLast) {
             self.signalled.swap(0, Ordering::AcqRel);
         }
     }
@@ -84,7 +83,7 @@ impl<T> Mailbox<T> {
         let message = self.queue.pop();
         if message.is_some() {
             self.length.fetch_sub(1, Ordering::Relaxed);
-        } else if fault::injected(Fault::MailboxLowersFlagLast) {
+        } else if fault!(MailboxLowersFlagLast) {
             self.signalled.swap(0, Ordering::AcqRel);
         }
         message

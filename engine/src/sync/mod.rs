@@ -19,16 +19,16 @@ pub(crate) use crossbeam_queue::SegQueue as Queue;
 #[cfg(not(loom))]
 pub(crate) use std::sync::OnceLock;
 
-/// What is there, for somebody whom nobody has told that it is.
+/// The value if it has been set, without synchronising with the setter otherwise.
 #[cfg(not(loom))]
 #[inline]
-pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
+pub(crate) fn get<T>(lock: &OnceLock<T>) -> Option<&T> {
     lock.get()
 }
 
 #[cfg(loom)]
 pub(crate) use self::modelled::{
-    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, fence, made,
+    AtomicPtr, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Queue, fence, get,
 };
 
 #[cfg(loom)]
@@ -198,8 +198,8 @@ mod modelled {
         }
     }
 
-    /// As in the real one, who finds something here sees what was written before it was put here.
-    pub(crate) fn made<T>(lock: &OnceLock<T>) -> Option<&T> {
+    /// As in the real one, a thread that finds a value sees what was written before it was set.
+    pub(crate) fn get<T>(lock: &OnceLock<T>) -> Option<&T> {
         let _making = lock.making.lock();
         lock.get()
     }

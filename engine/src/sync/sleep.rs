@@ -8,7 +8,6 @@
 //! The flag says nothing of the work itself; whoever publishes that does so with Release, as ever. The log's writer sleeps
 //! this way while nothing is appended, and a core while nothing that it waits for is synced.
 
-use crate::fault::{self, Fault};
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Whether one thread sleeps, or is about to.
@@ -35,7 +34,7 @@ impl SleepFlag {
     /// The sleeper is about to sleep. It must look for work after this, and before it sleeps.
     pub fn raise(&self) {
         self.is_up.store(1, Ordering::Relaxed);
-        if !fault::injected(Fault::SleeperUnfenced) {
+        if !fault!(SleeperUnfenced) {
             // Paired with the fence of the waker: either it sees that we sleep, or we see what it has left.
             fence(Ordering::SeqCst);
         }
@@ -64,7 +63,7 @@ impl SleepFlag {
     }
 
     fn fence_waker() {
-        if !fault::injected(Fault::WakerUnfenced) {
+        if !fault!(WakerUnfenced) {
             // Paired with the fence in `raise`.
             fence(Ordering::SeqCst);
         }

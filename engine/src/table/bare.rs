@@ -3,9 +3,9 @@
 //! insertion does before it comes to the index; here that is a step of its own.
 
 use super::{Memory, Table, TableSize, epoch};
-use crate::fence::{Bounds, Fence};
-use crate::key::Key;
-use crate::tick::Tick;
+use crate::fence::Bounds;
+use crate::time::tick::Tick;
+use types::{Fence, Key};
 
 /// Keys go in and are found again. Nothing is granted and nothing evicted.
 pub struct BareTable {

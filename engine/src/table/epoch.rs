@@ -1,16 +1,14 @@
-//! Freeing an index that readers may still be probing: crossbeam's epochs, or, under loom, nothing before the table goes.
-//! One of the three places with unsafe code that something depends on; the others are `pieces.rs` and `chunk.rs`.
+//! Freeing an index that readers may still be probing: crossbeam's epochs, or, under loom, nothing
+//! before the table goes. One of the three places with unsafe code that something depends on; the
+//! others are `memory/pieces.rs` and `memory/chunk.rs`.
 
 #![expect(
     unsafe_code,
     reason = "an index is freed by hand, see the SAFETY comments"
 )]
 
-use crate::table::index::Index;
-
 #[cfg(not(loom))]
 mod imp {
-    use super::Index;
     use crossbeam_epoch::{self as epoch, Atomic, Owned};
     use crossbeam_queue::SegQueue;
     use std::sync::Arc;
@@ -24,22 +22,26 @@ mod imp {
         Guard(epoch::pin())
     }
 
-    /// Outgrown indexes that nobody reads any more. They are megabytes each, epochs let go of all that have gathered at once,
-    /// and the shards outgrow theirs at about the same time: freed on the spot, they would be one long pause for whoever
-    /// happens to collect them. As many as there are shards, and a few more.
-    #[derive(Clone, Default)]
-    pub(crate) struct Attic(Arc<SegQueue<Box<Index>>>);
+    /// Outgrown indexes that no reader can reach any more, kept to be freed one at a time. They are
+    /// megabytes each, epochs let go of all that have gathered at once, and the shards outgrow
+    /// theirs at about the same time: freed on the spot, they would be one long pause for the
+    /// thread that collects them. As many as there are shards, and a few more.
+    pub(crate) struct Retired<T>(Arc<SegQueue<Box<T>>>);
 
-    /// So many wait for somebody who has time.
+    /// So many are kept until the home core or the prefaulting thread has time to free one.
     const MANY: usize = 16;
 
-    impl Attic {
+    impl<T> Retired<T> {
+        pub(crate) fn new() -> Self {
+            Retired(Arc::new(SegQueue::new()))
+        }
+
         /// Frees one of them. `false`: there was none.
         pub(crate) fn free_one(&self) -> bool {
             !self.is_empty() && self.0.pop().is_some()
         }
 
-        /// Frees one if nobody else has freed any for a while.
+        /// Frees one if many have gathered.
         pub(crate) fn free_one_of_many(&self) {
             if !self.is_empty() && self.0.len() >= MANY {
                 self.free_one();
@@ -52,57 +54,66 @@ mod imp {
         }
     }
 
-    /// A pointer to an index that can be replaced while others read through it. Does not own what it points to.
-    pub(crate) struct IndexPointer(Atomic<Index>);
+    impl<T> Clone for Retired<T> {
+        fn clone(&self) -> Self {
+            Retired(self.0.clone())
+        }
+    }
 
-    impl IndexPointer {
+    /// A pointer to an index that can be replaced while other threads read through it. Does not own
+    /// what it points to.
+    pub(crate) struct Pointer<T>(Atomic<T>);
+
+    impl<T: Send + Sync + 'static> Pointer<T> {
         pub(crate) fn null() -> Self {
-            IndexPointer(Atomic::null())
+            Pointer(Atomic::null())
         }
 
-        pub(crate) fn new(index: Index) -> Self {
-            IndexPointer(Atomic::new(index))
+        pub(crate) fn new(index: T) -> Self {
+            Pointer(Atomic::new(index))
         }
 
         #[inline]
-        pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g Index> {
-            // Acquire, paired with the Release in `publish` and `replace`: the index is filled before it is reachable.
+        pub(crate) fn load<'g>(&self, guard: &'g Guard) -> Option<&'g T> {
+            // Acquire, paired with the Release in `publish` and `replace`: the index is filled
+            // before it is reachable.
             let shared = self.0.load(Ordering::Acquire, &guard.0);
-            // SAFETY: the pointer is null or came from `publish` or `new`. An index is destroyed only by `replace`,
-            // deferred until every guard that was live then, and so could have loaded it, is gone; or by `Table`'s
-            // drop, which has the table to itself.
+            // SAFETY: the pointer is null or came from `publish` or `new`. An index is destroyed
+            // only by `replace`, deferred until every guard that was live then, and so could have
+            // loaded it, is gone; or by `Table`'s drop, which has the table to itself.
             unsafe { shared.as_ref() }
         }
 
         /// Sets a null pointer. One thread at a time does this: the holder of the growth mutex.
-        pub(crate) fn publish(&self, index: Index) {
+        pub(crate) fn publish(&self, index: T) {
             self.0.store(Owned::new(index), Ordering::Release);
         }
 
-        /// Lets this pointer follow to where `successor` points, and puts what it pointed to before into the attic once
-        /// nobody can be reading it. Called by the holder of the growth mutex only.
-        pub(crate) fn replace(&self, successor: &IndexPointer, attic: &Attic, guard: &Guard) {
+        /// Lets this pointer follow to where `successor` points, and retires what it pointed to
+        /// before once no thread can be reading it. Called by the holder of the growth mutex only.
+        pub(crate) fn replace(&self, successor: &Self, retired: &Retired<T>, guard: &Guard) {
             let new = successor.0.load(Ordering::Acquire, &guard.0);
             let old = self.0.swap(new, Ordering::AcqRel, &guard.0);
             assert!(
                 !old.is_null() && old != new,
                 "an index is replaced by another one"
             );
-            let attic = attic.clone();
-            // SAFETY: `old` was reachable only through `self`, which now points elsewhere, and the growth mutex keeps
-            // everybody else from replacing it a second time. Readers that loaded it before hold a guard, so it is ours
-            // alone when this is called. It may be called on any thread, and the attic may be used on any.
+            let retired = retired.clone();
+            // SAFETY: `old` was reachable only through `self`, which now points elsewhere, and the
+            // growth mutex keeps other threads from replacing it a second time. Readers that loaded
+            // it before hold a guard, so it is ours alone when this is called. It may be called on
+            // any thread, and the queue may be used on any.
             unsafe {
                 guard
                     .0
-                    .defer_unchecked(move || attic.0.push(old.into_owned().into_box()));
+                    .defer_unchecked(move || retired.0.push(old.into_owned().into_box()));
             }
         }
 
         /// Moves the pointer out. Only when the table itself goes.
-        pub(crate) fn take(&self) -> IndexPointer {
+        pub(crate) fn take(&self) -> Self {
             let guard = epoch::pin();
-            IndexPointer(Atomic::from(self.0.swap(
+            Pointer(Atomic::from(self.0.swap(
                 epoch::Shared::null(),
                 Ordering::AcqRel,
                 &guard,
@@ -112,8 +123,9 @@ mod imp {
         /// Frees what is pointed to. Only when the table itself goes.
         pub(crate) fn free(&mut self) {
             let pointer = std::mem::replace(&mut self.0, Atomic::null());
-            // SAFETY: `&mut self` and the table's drop: no other thread can reach this pointer, and nothing else owns
-            // the index (a successor that has taken over is reachable through the table's own pointer only).
+            // SAFETY: `&mut self` and the table's drop: no other thread can reach this pointer, and
+            // nothing else owns the index (a successor that has taken over is reachable through the
+            // table's own pointer only).
             drop(unsafe { pointer.try_into_owned() });
         }
     }
@@ -121,8 +133,8 @@ mod imp {
 
 #[cfg(loom)]
 mod imp {
-    use super::Index;
     use crate::sync::{AtomicPtr, Ordering};
+    use std::marker::PhantomData;
 
     /// Nothing to guard: under loom indexes are leaked.
     pub(crate) struct Guard;
@@ -131,11 +143,14 @@ mod imp {
         Guard
     }
 
-    /// Nothing is ever in it.
-    #[derive(Clone, Default)]
-    pub(crate) struct Attic;
+    /// Always empty.
+    pub(crate) struct Retired<T>(PhantomData<fn(T)>);
 
-    impl Attic {
+    impl<T> Retired<T> {
+        pub(crate) fn new() -> Self {
+            Retired(PhantomData)
+        }
+
         pub(crate) fn free_one(&self) -> bool {
             false
         }
@@ -147,35 +162,41 @@ mod imp {
         }
     }
 
+    impl<T> Clone for Retired<T> {
+        fn clone(&self) -> Self {
+            Retired::new()
+        }
+    }
+
     /// As the real one, without reclamation: what is replaced stays.
-    pub(crate) struct IndexPointer(AtomicPtr<Index>);
+    pub(crate) struct Pointer<T>(AtomicPtr<T>);
 
-    impl IndexPointer {
+    impl<T> Pointer<T> {
         pub(crate) fn null() -> Self {
-            IndexPointer(AtomicPtr::new(std::ptr::null_mut()))
+            Pointer(AtomicPtr::new(std::ptr::null_mut()))
         }
 
-        pub(crate) fn new(index: Index) -> Self {
-            IndexPointer(AtomicPtr::new(Box::into_raw(Box::new(index))))
+        pub(crate) fn new(index: T) -> Self {
+            Pointer(AtomicPtr::new(Box::into_raw(Box::new(index))))
         }
 
-        pub(crate) fn load<'g>(&self, _: &'g Guard) -> Option<&'g Index> {
+        pub(crate) fn load<'g>(&self, _: &'g Guard) -> Option<&'g T> {
             // SAFETY: null or from `Box::into_raw`, and freed only when the table goes.
             unsafe { self.0.load(Ordering::Acquire).as_ref() }
         }
 
-        pub(crate) fn publish(&self, index: Index) {
+        pub(crate) fn publish(&self, index: T) {
             self.0
                 .store(Box::into_raw(Box::new(index)), Ordering::Release);
         }
 
-        pub(crate) fn replace(&self, successor: &IndexPointer, _: &Attic, _: &Guard) {
+        pub(crate) fn replace(&self, successor: &Self, _: &Retired<T>, _: &Guard) {
             self.0
                 .swap(successor.0.load(Ordering::Acquire), Ordering::AcqRel);
         }
 
-        pub(crate) fn take(&self) -> IndexPointer {
-            IndexPointer(AtomicPtr::new(
+        pub(crate) fn take(&self) -> Self {
+            Pointer(AtomicPtr::new(
                 self.0.swap(std::ptr::null_mut(), Ordering::AcqRel),
             ))
         }
@@ -192,4 +213,4 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{Attic, Guard, IndexPointer, pin};
+pub(crate) use imp::{Guard, Pointer, Retired, pin};

@@ -13,11 +13,10 @@
 //! meet at the same entry and one CAS decides; and a key that stands behind an entry never loses the path to it. The
 //! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
 
-use crate::fault::{self, Fault};
-use crate::hint::{self, PAGE_BYTES};
-use crate::slab::SLOT_MAX;
+use super::epoch::Pointer;
+use crate::memory::hint::{self, PAGE_BYTES};
+use crate::memory::slot::SLOT_MAX;
 use crate::sync::{AtomicU32, Ordering};
-use crate::table::epoch::IndexPointer;
 
 const EMPTY: u32 = 0;
 const GONE: u32 = 1 << TAG_SHIFT;
@@ -28,7 +27,7 @@ const TAG_SHIFT: u32 = 24;
 const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
 
 /// The smallest index whose successor is laid out ahead of need: 64 KiB.
-const STOCKED_CAPACITY_MIN: usize = 16_384;
+const SPARE_CAPACITY_MIN: usize = 16_384;
 
 /// The smallest index on huge pages: 512 KiB. All shards' indexes are of about that size then, some megabytes together. Smaller
 /// ones find themselves between other things that are on small pages already.
@@ -50,7 +49,7 @@ pub(crate) struct Index {
     /// Insertions into this index and the one before it since the move from there to here began.
     arrived: AtomicU32,
     /// Where CLOSED entries lead. Set before the first entry is closed.
-    pub(crate) next: IndexPointer,
+    pub(crate) next: Pointer<Index>,
 }
 
 /// What a probe came upon.
@@ -117,7 +116,7 @@ fn smallest_successor(
 ) -> usize {
     let steps = capacity.div_ceil(entries_per_step);
     let mut needed = live + unused + steps + INSERTERS_MAX;
-    if fault::injected(Fault::SuccessorForgetsInserters) {
+    if fault!(SuccessorForgetsInserters) {
         needed = capacity - unused;
     }
     // `free_arrivals` takes a quarter of it.
@@ -180,7 +179,7 @@ impl Index {
             entries,
             used: AtomicU32::new(0),
             arrived: AtomicU32::new(0),
-            next: IndexPointer::null(),
+            next: Pointer::null(),
         }
     }
 
@@ -197,7 +196,7 @@ impl Index {
     /// small one, which costs nobody anything.
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
-        self.capacity() >= STOCKED_CAPACITY_MIN
+        self.capacity() >= SPARE_CAPACITY_MIN
             && self.used.load(Ordering::Relaxed) as usize * 8 >= self.capacity() * 5
     }
 
@@ -285,7 +284,7 @@ impl Index {
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.
     pub(crate) fn insert_at(&self, position: usize, prober: &Prober, slot: u32) -> Insert {
         let entry = prober.tag << TAG_SHIFT | slot;
-        if fault::injected(Fault::InsertOverwrites) {
+        if fault!(InsertOverwrites) {
             self.entries[position].swap(entry, Ordering::AcqRel);
             return Insert::Done;
         }
@@ -337,7 +336,7 @@ impl Index {
     /// mutex and has set `next`.
     pub(crate) fn migrate(&self, position: usize, next: &Index, hash_of: impl FnOnce(u32) -> u64) {
         let entry = &self.entries[position];
-        let closed = if fault::injected(Fault::MigrationLeavesOpen) {
+        let closed = if fault!(MigrationLeavesOpen) {
             EMPTY
         } else {
             CLOSED

@@ -14,7 +14,7 @@
 //! compares against that word, and so finds out if the cell has been evicted and reused in between.
 
 #[cfg(loom)]
-mod bare;
+pub(crate) mod bare;
 pub(crate) mod epoch;
 pub(crate) mod index;
 mod prefault;
@@ -22,25 +22,21 @@ mod spare;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(loom)]
-pub use bare::{BareTable, Prepared};
-
 use crate::cell::Cell;
-use crate::fault::{self, Fault};
+use crate::cell::key::{BLOCK_MEMORY_BYTES, KeyBlock, KeyBuffer};
+use crate::cell::word::Word;
 use crate::fence::Bounds;
-use crate::hint::prefetch;
-use crate::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX, Key, KeyBlock, KeyBuffer};
-use crate::request::Limit;
-use crate::slab::Slab;
+use crate::memory::hint::prefetch;
+use crate::memory::slab::Slab;
 use crate::sync::Mutex;
-use crate::tick::Tick;
-use crate::word::Word;
-use epoch::{Attic, Guard, IndexPointer};
+use crate::time::tick::Tick;
+use epoch::{Guard, Pointer, Retired};
 use index::{Index, Insert, Probe, Search};
-pub(crate) use prefault::Memory;
-use prefault::StockCall;
+use prefault::IndexWanted;
+pub(crate) use prefault::{Memory, TableSize};
 use spare::Spare;
 use std::sync::Arc;
+use types::Key;
 
 /// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
 /// index has room for all that comes in meanwhile (`Index::successor_capacity`).
@@ -50,12 +46,12 @@ pub(crate) struct Table {
     cells: Slab<Cell>,
     blocks: Slab<KeyBlock>,
     notes: Slab<KeyBlock>,
-    current: IndexPointer,
+    current: Pointer<Index>,
     /// The next one, if it is there already.
     spare: Spare,
     growth: Mutex<Growth>,
-    attic: Attic,
-    stock_call: Arc<StockCall>,
+    retired: Retired<Index>,
+    index_wanted: Arc<IndexWanted>,
     hash_key: ahash::RandomState,
 }
 
@@ -81,31 +77,6 @@ pub(crate) enum TableFull {
     Blocks,
 }
 
-impl From<TableFull> for Limit {
-    fn from(full: TableFull) -> Self {
-        match full {
-            TableFull::Cells => Limit::Keys,
-            TableFull::Blocks => Limit::Bytes,
-        }
-    }
-}
-
-/// How many keys, blocks of long keys and short notes a table may have.
-#[derive(Clone, Copy)]
-pub(crate) struct TableSize {
-    pub(crate) keys_max: u32,
-    pub(crate) blocks_max: u32,
-    pub(crate) notes_max: u32,
-    /// So many keys may be put back beside them, before any other comes.
-    pub(crate) keys_restored_max: u32,
-}
-
-impl TableSize {
-    fn blocks_restored_max(&self) -> u32 {
-        self.keys_restored_max.saturating_mul(BLOCKS_MAX as u32)
-    }
-}
-
 impl Table {
     pub(crate) fn new(memory: &Memory, size: TableSize, hash_key: ahash::RandomState) -> Self {
         Table {
@@ -116,11 +87,11 @@ impl Table {
                 memory.blocks.clone(),
             ),
             notes: Slab::new(size.notes_max, memory.blocks.clone()),
-            current: IndexPointer::new(Index::smallest()),
+            current: Pointer::new(Index::smallest()),
             spare: Spare::default(),
             growth: Mutex::new(Growth { position: 0 }),
-            attic: memory.attic.clone(),
-            stock_call: memory.stock_call.clone(),
+            retired: memory.retired.clone(),
+            index_wanted: memory.index_wanted.clone(),
             hash_key,
         }
     }
@@ -129,7 +100,7 @@ impl Table {
     pub(crate) fn expecting(mut self, keys: usize) -> Self {
         if keys > 0 {
             self.current.free();
-            self.current = IndexPointer::new(Index::for_keys(keys));
+            self.current = Pointer::new(Index::for_keys(keys));
         }
         self
     }
@@ -317,7 +288,7 @@ impl Table {
         if !word.is_plain_free() {
             return false;
         }
-        if !fault::injected(Fault::FloorAfterEviction) {
+        if !fault!(FloorAfterEviction) {
             bounds.raise_floor(word.fence());
         }
         if !cell.replace_word(word, Word::dead(word.fence())) {
@@ -334,7 +305,7 @@ impl Table {
         cell.key.clear(&self.blocks);
         self.cells.put(slot);
         drop(growth);
-        if fault::injected(Fault::FloorAfterEviction) {
+        if fault!(FloorAfterEviction) {
             bounds.raise_floor(word.fence());
         }
         true
@@ -408,7 +379,7 @@ impl Table {
     /// Whether whoever searches for this hash from now on comes upon this slot.
     #[cold]
     fn leads_to(&self, slot: u32, hash: u64, guard: &Guard) -> bool {
-        if fault::injected(Fault::OldEntryTrusted) {
+        if fault!(OldEntryTrusted) {
             return true;
         }
         let mut index = self.current(guard);
@@ -444,13 +415,13 @@ impl Table {
     /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
     /// new index fills up meanwhile: then everybody waits and helps.
     fn help_growth(&self, guard: &Guard) {
-        self.attic.free_one_of_many();
+        self.retired.free_one_of_many();
         let index = self.current(guard);
         let growth = match index.next.load(guard) {
             Some(next) if next.count_arrival() => Some(self.growth.lock()),
             None if !index.is_crowded() => {
                 if index.is_filling() && !self.spare.is_there() {
-                    self.stock_call.make();
+                    self.index_wanted.set();
                 }
                 None
             }
@@ -463,11 +434,11 @@ impl Table {
 
     /// Frees one outgrown index of any shard's, if there is one.
     pub(crate) fn free_outgrown(&self) {
-        self.attic.free_one();
+        self.retired.free_one();
     }
 
     /// Lays out the next index if this one fills up, and waits for its memory. `false`: there is nothing to do.
-    fn stock_up(&self) -> bool {
+    pub(crate) fn lay_out_spare(&self) -> bool {
         let capacity = {
             let guard = epoch::pin();
             let index = self.current(&guard);
@@ -525,7 +496,7 @@ impl Table {
         }
         growth.position = end;
         if end == index.capacity() {
-            self.current.replace(&index.next, &self.attic, guard);
+            self.current.replace(&index.next, &self.retired, guard);
         }
     }
 }
@@ -535,7 +506,7 @@ impl Drop for Table {
         // The current index may be half-way to its successor, which nobody else owns.
         let mut successor = match self.current.load(&epoch::pin()) {
             Some(index) => index.next.take(),
-            None => IndexPointer::null(),
+            None => Pointer::null(),
         };
         successor.free();
         self.current.free();

@@ -1,20 +1,37 @@
-//! What the tables of all shards take their cells and blocks from, and what whoever waits for memory ahead of them has to do.
+//! Memory that the tables of all shards share, and what the prefaulting thread has to do for them.
 
-use super::epoch::Attic;
-use super::{Table, TableSize};
-use crate::arena::{Arena, piece_count};
+use super::epoch::Retired;
+use super::index::Index;
 use crate::cell::Cell;
-use crate::key::KeyBlock;
+use crate::cell::key::{BLOCKS_MAX, KeyBlock};
+use crate::memory::arena::Arena;
+use crate::memory::slot::piece_count;
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
+
+/// How many keys, blocks of long keys and short notes a table may have.
+#[derive(Clone, Copy)]
+pub(crate) struct TableSize {
+    pub(crate) keys_max: u32,
+    pub(crate) blocks_max: u32,
+    pub(crate) notes_max: u32,
+    /// So many keys may be put back beside them, before any other comes.
+    pub(crate) keys_restored_max: u32,
+}
+
+impl TableSize {
+    pub(super) fn blocks_restored_max(&self) -> u32 {
+        self.keys_restored_max.saturating_mul(BLOCKS_MAX as u32)
+    }
+}
 
 pub(crate) struct Memory {
     pub(super) cells: Arc<Arena<Cell>>,
     pub(super) blocks: Arc<Arena<KeyBlock>>,
     /// Where their outgrown indexes go.
-    pub(super) attic: Attic,
+    pub(super) retired: Retired<Index>,
     /// How they say that an index fills up.
-    pub(super) stock_call: Arc<StockCall>,
+    pub(super) index_wanted: Arc<IndexWanted>,
 }
 
 impl Memory {
@@ -31,57 +48,52 @@ impl Memory {
         Memory {
             cells: Arc::new(Arena::new(cells + restored(size.keys_restored_max))),
             blocks: Arc::new(Arena::new(blocks + restored(size.blocks_restored_max()))),
-            attic: Attic::default(),
-            stock_call: Arc::new(StockCall(AtomicU32::new(0))),
+            retired: Retired::new(),
+            index_wanted: Arc::new(IndexWanted(AtomicU32::new(0))),
         }
     }
 
-    /// Whether there is something to do for whoever waits for memory ahead of the others.
-    pub(crate) fn is_stock_low(&self) -> bool {
-        self.stock_call.is_made()
-            || !self.attic.is_empty()
-            || self.cells.is_stock_low()
-            || self.blocks.is_stock_low()
+    /// Whether [`Memory::prefault`] has something to do.
+    pub(crate) fn wants_prefault(&self) -> bool {
+        self.index_wanted.is_set()
+            || !self.retired.is_empty()
+            || self.cells.wants_prefault()
+            || self.blocks.wants_prefault()
     }
 
-    /// Does a little of everything. `false`: there was nothing to do.
-    pub(crate) fn stock_up<'t>(&self, tables: impl Iterator<Item = &'t Table>) -> bool {
-        let cells = self.cells.stock_up();
-        let blocks = self.blocks.stock_up();
-        let index = self.lay_out_index(tables);
-        let outgrown = self.attic.free_one();
+    /// Does a little of everything. `lay_out_index` lays out the next index of one table that wants
+    /// one. `false`: there was nothing to do.
+    pub(crate) fn prefault(&self, lay_out_index: impl FnOnce() -> bool) -> bool {
+        let cells = self.cells.prefault();
+        let blocks = self.blocks.prefault();
+        let index = self.index_wanted.take() && lay_out_index();
+        if index {
+            // Other tables may want theirs: the shards fill up together.
+            self.index_wanted.set();
+        }
+        let outgrown = self.retired.free_one();
         cells || blocks || index || outgrown
-    }
-
-    /// Lays out one index, if some table wants one.
-    fn lay_out_index<'t>(&self, mut tables: impl Iterator<Item = &'t Table>) -> bool {
-        let is_done = self.stock_call.answer() && tables.any(Table::stock_up);
-        if is_done {
-            // Others may want theirs: the shards fill up together.
-            self.stock_call.make();
-        }
-        is_done
     }
 }
 
 /// Set while some table wants its next index laid out.
-pub(super) struct StockCall(AtomicU32);
+pub(super) struct IndexWanted(AtomicU32);
 
-impl StockCall {
-    /// Called by every insertion into an index that fills up, until the next one is there: so nothing is lost if it is answered
-    /// too early.
+impl IndexWanted {
+    /// Called by every insertion into an index that fills up, until the next one is there: so
+    /// nothing is lost if it is taken too early.
     #[inline]
-    pub(super) fn make(&self) {
-        if !self.is_made() {
+    pub(super) fn set(&self) {
+        if !self.is_set() {
             self.0.store(1, Ordering::Relaxed);
         }
     }
 
-    fn is_made(&self) -> bool {
+    fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    fn answer(&self) -> bool {
-        self.is_made() && self.0.swap(0, Ordering::Relaxed) != 0
+    fn take(&self) -> bool {
+        self.is_set() && self.0.swap(0, Ordering::Relaxed) != 0
     }
 }

@@ -1,13 +1,14 @@
-//! An index that was laid out before anybody needs it.
+//! The next index of a table, laid out before it is needed.
 //!
-//! Nobody waits here: if whoever lays it out is stopped in the middle, the others do without, and lay out their own.
+//! No thread waits here: while the prefaulting thread is stopped in the middle of putting one in, an
+//! inserter that needs an index lays out its own.
 
 use super::index::Index;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 
 pub(super) struct Spare {
     index: Mutex<Option<Index>>,
-    /// Not zero while there is one. For those who only look.
+    /// Not zero while there is one, so that inserters need not take the mutex to know.
     is_there: AtomicU32,
 }
 
@@ -26,7 +27,7 @@ impl Spare {
         self.is_there.load(Ordering::Relaxed) != 0
     }
 
-    /// Keeps an index, unless somebody is just looking.
+    /// Keeps an index, unless an inserter is just looking.
     pub(super) fn put(&self, index: Index) {
         if let Some(mut place) = self.index.try_lock() {
             *place = Some(index);

@@ -1,15 +1,15 @@
 //! The table against a plain `BTreeMap`, through growth, churn and eviction; and from several threads at once.
 
-mod stock;
+mod spare;
 
 use super::*;
-use crate::fence::Fence;
-use crate::key::KEY_BYTES_MAX;
-use crate::tick::Tick;
+use crate::cell::key::KEY_BYTES_MAX;
+use crate::time::tick::Tick;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use types::Fence;
 
 /// A table and what must be true of it: each key's slot.
 struct Bench {

@@ -5,8 +5,8 @@ use crate::common::{
     seat, seats, share, small, take, wait,
 };
 use engine::{
-    Acquire, Cursor, Fence, Grant, Host, Invalid, Limit, Lost, Mode, NotHeld, OldHold, Outcome,
-    Reclaimed, Release, Renewal, Settings, Span,
+    Acquire, Claimed, Cursor, Fence, Grant, Host, Invalid, Limit, Lost, Mode, NotHeld, OldHold,
+    Outcome, Release, Renewal, Settings, Span,
 };
 
 const FLOOR: u64 = 1_000;
@@ -39,9 +39,9 @@ fn old(name: &str, number: u64) -> OldHold<'_> {
 }
 
 #[track_caller]
-fn claimed(reclaimed: Reclaimed) -> Grant {
-    match reclaimed {
-        Reclaimed::Granted(grant) => grant,
+fn claimed(outcome: Claimed) -> Grant {
+    match outcome {
+        Claimed::Granted(grant) => grant,
         other => panic!("not granted: {other:?}"),
     }
 }
@@ -210,7 +210,7 @@ fn there_is_no_room_for_more_restored_keys_than_for_any() {
 fn a_claim_is_believed_until_the_first_fence_may_be_issued() {
     let engine = restarted();
     let [mut holder, mut late, mut other] = seats(&engine);
-    let grant = claimed(engine.reclaim(&mut holder, &old("k", 7), at(5)));
+    let grant = claimed(engine.claim(&mut holder, &old("k", 7), at(5)));
     assert_eq!(
         (grant.fence, grant.until, grant.count),
         (fence(7), at(1_005), 1)
@@ -223,16 +223,16 @@ fn a_claim_is_believed_until_the_first_fence_may_be_issued() {
     );
     open_up(&engine);
     assert_eq!(
-        engine.reclaim(&mut late, &old("late", 3), at(7)),
-        Reclaimed::NotHeld(NotHeld::Free)
+        engine.claim(&mut late, &old("late", 3), at(7)),
+        Claimed::NotHeld(NotHeld::Free)
     );
     // One that came in time may come again.
-    let again = claimed(engine.reclaim(&mut holder, &old("k", 7), at(500)));
+    let again = claimed(engine.claim(&mut holder, &old("k", 7), at(500)));
     assert_eq!((again.fence, again.until), (fence(7), at(1_500)));
     give_back(&engine, &mut holder, "k", fence(7), at(501));
     assert_eq!(
-        engine.reclaim(&mut holder, &old("k", 7), at(502)),
-        Reclaimed::NotHeld(NotHeld::Free)
+        engine.claim(&mut holder, &old("k", 7), at(502)),
+        Claimed::NotHeld(NotHeld::Free)
     );
     assert!(take(&engine, &mut other, "k", 100, at(503)).fence > fence(FLOOR));
 }
@@ -241,39 +241,39 @@ fn a_claim_is_believed_until_the_first_fence_may_be_issued() {
 fn the_higher_fence_wins_whoever_comes_first() {
     let engine = restarted();
     let [mut one, mut two] = seats(&engine);
-    claimed(engine.reclaim(&mut one, &old("a", 7), at(0)));
-    claimed(engine.reclaim(&mut two, &old("a", 8), at(0)));
+    claimed(engine.claim(&mut one, &old("a", 7), at(0)));
+    claimed(engine.claim(&mut two, &old("a", 8), at(0)));
     let told = engine.host().take();
     assert!(
         matches!(&told[..], [Event::Lost { fence: number, why: Lost::Superseded, .. }] if *number == fence(7)),
         "{told:?}"
     );
-    claimed(engine.reclaim(&mut two, &old("b", 8), at(0)));
+    claimed(engine.claim(&mut two, &old("b", 8), at(0)));
     assert_eq!(
-        engine.reclaim(&mut one, &old("b", 7), at(0)),
-        Reclaimed::Superseded
+        engine.claim(&mut one, &old("b", 7), at(0)),
+        Claimed::Superseded
     );
     // The same fence under another name was never granted to that one.
     assert_eq!(
-        engine.reclaim(&mut one, &old("b", 8), at(0)),
-        Reclaimed::NotHeld(NotHeld::OtherOwner)
+        engine.claim(&mut one, &old("b", 8), at(0)),
+        Claimed::NotHeld(NotHeld::OtherOwner)
     );
     let shared = |name, number| OldHold {
         mode: Mode::Shared,
         ..old(name, number)
     };
     assert_eq!(
-        engine.reclaim(&mut one, &shared("b", 7), at(0)),
-        Reclaimed::Superseded
+        engine.claim(&mut one, &shared("b", 7), at(0)),
+        Claimed::Superseded
     );
     // Readers stand beside each other, and a later one shows that the writer before them was done.
-    claimed(engine.reclaim(&mut one, &old("c", 5), at(0)));
-    claimed(engine.reclaim(&mut two, &shared("c", 7), at(0)));
-    claimed(engine.reclaim(&mut one, &shared("c", 6), at(0)));
+    claimed(engine.claim(&mut one, &old("c", 5), at(0)));
+    claimed(engine.claim(&mut two, &shared("c", 7), at(0)));
+    claimed(engine.claim(&mut one, &shared("c", 6), at(0)));
     assert_eq!(engine.query(key("c"), at(1)).unwrap().holders.len(), 2);
     assert_eq!(
-        engine.reclaim(&mut one, &old("c", 5), at(0)),
-        Reclaimed::Superseded
+        engine.claim(&mut one, &old("c", 5), at(0)),
+        Claimed::Superseded
     );
 }
 
@@ -282,8 +282,8 @@ fn a_fence_that_no_earlier_life_can_have_issued_is_nobodys() {
     let engine = restarted();
     let mut holder = seat(&engine);
     assert_eq!(
-        engine.reclaim(&mut holder, &old("k", FLOOR + 1), at(0)),
-        Reclaimed::NotHeld(NotHeld::Free)
+        engine.claim(&mut holder, &old("k", FLOOR + 1), at(0)),
+        Claimed::NotHeld(NotHeld::Free)
     );
     assert_eq!(engine.keys(), 0);
 }
@@ -295,7 +295,7 @@ fn who_waits_from_the_start_is_served_behind_who_claims() {
     wait(&engine, &mut first, "k", 100, 1, at(0));
     wait(&engine, &mut second, "k", 100, 2, at(0));
     wait(&engine, &mut first, "free", 100, 3, at(0));
-    claimed(engine.reclaim(&mut holder, &old("k", 7), at(1)));
+    claimed(engine.claim(&mut holder, &old("k", 7), at(1)));
     open_up(&engine);
     let (waiter, grant) = engine.host().take_grant();
     assert_eq!(waiter, 3);
@@ -312,8 +312,8 @@ fn a_session_that_is_over_claims_nothing() {
     let mut holder = seat(&engine);
     engine.end_session(holder.session());
     assert_eq!(
-        engine.reclaim(&mut holder, &old("k", 7), at(0)),
-        Reclaimed::NotHeld(NotHeld::SessionEnded)
+        engine.claim(&mut holder, &old("k", 7), at(0)),
+        Claimed::NotHeld(NotHeld::SessionEnded)
     );
 }
 
@@ -437,8 +437,8 @@ fn a_claim_that_makes_no_sense_is_refused_and_changes_nothing() {
         ),
     ] {
         assert_eq!(
-            engine.reclaim(&mut holder, &bad, at(0)),
-            Reclaimed::Invalid(why)
+            engine.claim(&mut holder, &bad, at(0)),
+            Claimed::Invalid(why)
         );
     }
     assert_eq!(engine.keys(), 0);

@@ -77,7 +77,7 @@ impl Shared {
 
     /// Has memory fetched if there is little left, without waiting for it.
     pub(crate) fn look_after_memory(&self) {
-        if self.engine.is_stock_low()
+        if self.engine.wants_prefault()
             && let Some(prefaulter) = self.prefaulter.get()
         {
             prefaulter.unpark();

@@ -6,7 +6,7 @@ use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::outcomes::Remembered;
 use bytes::BytesMut;
-use engine::{OldHold, Reclaimed, Seat, Span, Tick};
+use engine::{Claimed, OldHold, Seat, Span, Tick};
 use protocol::{ErrorCode, NotHeldReason, Reclaim, Reply, RequestId};
 
 impl Batch {
@@ -42,8 +42,8 @@ impl Batch {
             held_ms: 0,
             note: claim.metadata.as_bytes(),
         };
-        match shared.engine.reclaim(seat, &old, now) {
-            Reclaimed::Granted(grant) => {
+        match shared.engine.claim(seat, &old, now) {
+            Claimed::Granted(grant) => {
                 let terms = Terms {
                     key: key.as_bytes(),
                     mode: old.mode,
@@ -55,13 +55,13 @@ impl Batch {
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }
-            Reclaimed::Superseded => {
+            Claimed::Superseded => {
                 let reason = NotHeldReason::OTHER_OWNER;
                 Reply::NotHeld { reason }.append(id, out);
             }
-            Reclaimed::NotHeld(why) => self.not_held(why, claim.key, now).append(id, out),
-            Reclaimed::Busy(limit) => reply::busy(limit).append(id, out),
-            Reclaimed::Invalid(invalid) => {
+            Claimed::NotHeld(why) => self.not_held(why, claim.key, now).append(id, out),
+            Claimed::Busy(limit) => reply::busy(limit).append(id, out),
+            Claimed::Invalid(invalid) => {
                 reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
             }
         }

@@ -47,7 +47,7 @@ fn prefault(shared: &Shared) {
     // At the priority of the cores, though they matter more: fetching and giving back memory takes
     // locks of the kernel that a core's page fault waits for, and their holder must keep running.
     while !shared.stop.is_cancelled() {
-        if !shared.engine.stock_up() {
+        if !shared.engine.prefault() {
             std::thread::park();
         }
     }

@@ -5,7 +5,7 @@
 //! All digits above agree with now, so that digit is larger than now's: within a level the slots in use always lie ahead
 //! of the hand, nothing wraps round, and the slot reached next is the lowest one in use on the lowest level in use.
 
-use crate::tick::Tick;
+use crate::time::tick::Tick;
 
 /// Bits of one digit: 64 slots per level, so that a `u64` says which of them are in use.
 const DIGIT_BITS: u32 = 6;

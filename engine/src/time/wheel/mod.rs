@@ -32,7 +32,7 @@ mod level;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::tick::Tick;
+use crate::time::tick::Tick;
 use level::{LEVEL_COUNT, SLOT_COUNT, place, slot_start};
 
 /// No entry. As a `prev`: in no list, which is what a zeroed entry says.

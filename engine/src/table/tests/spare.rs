@@ -60,10 +60,10 @@ fn a_spare_index_is_laid_out_in_time_and_used() {
     for number in 0..120_000 {
         bench.find_or_insert(&name(number)).unwrap();
         let capacity = bench.capacity();
-        if bench.table.stock_up() {
+        if bench.table.lay_out_spare() {
             laid_out += 1;
             assert!(bench.table.spare.is_there());
-            assert!(!bench.table.stock_up(), "one is enough");
+            assert!(!bench.table.lay_out_spare(), "one is enough");
             assert_eq!(
                 bench.capacity(),
                 capacity,

@@ -17,15 +17,11 @@
 //! if the word is still the same afterwards: the next user of the block writes with Release what the reader reads with Acquire,
 //! so whoever has read a byte of it finds the word changed.
 
-use crate::cell::{Cell, Seen, Terms};
-use crate::fault::{self, Fault};
-use crate::fence::Fence;
-use crate::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
-use crate::request::Host;
-use crate::shard::Shard;
-use crate::slab::{NONE, Slab};
+use crate::cell::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
+use crate::memory::slab::Slab;
+use crate::memory::slot::NONE;
 use crate::sync::Ordering;
-use crate::word::Word;
+use types::Fence;
 
 const WHOSE: usize = 0;
 const SINCE: usize = 1;
@@ -52,7 +48,12 @@ fn mark(fence: Fence) -> u32 {
 }
 
 /// Writes a note into a block of its own. `None`: there is none left.
-fn write(blocks: &Slab<KeyBlock>, fence: Fence, since_low32: u32, note: &[u8]) -> Option<u32> {
+pub(crate) fn write(
+    blocks: &Slab<KeyBlock>,
+    fence: Fence,
+    since_low32: u32,
+    note: &[u8],
+) -> Option<u32> {
     let block = blocks.take()?;
     let words = &blocks.get(block).words;
     words[SINCE].store(since_low32, Ordering::Release);
@@ -65,7 +66,7 @@ fn write(blocks: &Slab<KeyBlock>, fence: Fence, since_low32: u32, note: &[u8]) -
 }
 
 /// Gives a block back that was written under `fence`, if nobody has.
-fn drop_block(blocks: &Slab<KeyBlock>, block: u32, fence: Fence) {
+pub(crate) fn drop_block(blocks: &Slab<KeyBlock>, block: u32, fence: Fence) {
     let Some(note) = find(blocks, block) else {
         return;
     };
@@ -79,11 +80,11 @@ fn drop_block(blocks: &Slab<KeyBlock>, block: u32, fence: Fence) {
 }
 
 /// What a reader that was overtaken takes for a block's number may be anything.
-fn find(blocks: &Slab<KeyBlock>, block: u32) -> Option<&KeyBlock> {
+pub(crate) fn find(blocks: &Slab<KeyBlock>, block: u32) -> Option<&KeyBlock> {
     (block != NONE && block <= blocks.last()).then(|| blocks.get(block))
 }
 
-fn read(block: &KeyBlock) -> ShortNote {
+pub(crate) fn read(block: &KeyBlock) -> ShortNote {
     let length = block.words[LENGTH].load(Ordering::Acquire) as usize;
     let mut note = ShortNote {
         bytes: [0; SHORT_NOTE_BYTES_MAX],
@@ -97,51 +98,9 @@ fn read(block: &KeyBlock) -> ShortNote {
     note
 }
 
-impl<H: Host> Shard<H> {
-    /// What was seen of a cell, and since when the grant stands: of a NOTED word only its block knows.
-    #[inline]
-    pub(crate) fn with_since(&self, word: Word, mut seen: Seen) -> Option<Seen> {
-        if word.is_noted() {
-            let block = find(self.table.notes(), seen.note)?;
-            seen.since_low32 = block.words[SINCE].load(Ordering::Acquire);
-        }
-        Some(seen)
-    }
-
-    /// Takes a plain free cell with a short note. `None`: there is no block for it. `Some(false)`: somebody was faster.
-    pub(crate) fn try_grant_noted(
-        &self,
-        cell: &Cell,
-        seen: Word,
-        fence: Fence,
-        terms: &Terms,
-        note: &[u8],
-    ) -> Option<bool> {
-        let blocks = self.table.notes();
-        let block = write(blocks, fence, terms.since_low32, note)?;
-        let is_taken = cell.replace_word(seen, Word::held(fence).with_note());
-        if is_taken {
-            cell.publish_noted(fence, terms, block);
-        } else {
-            drop_block(blocks, block, fence);
-        }
-        Some(is_taken)
-    }
-
-    /// The note of a plain grant, if it has one and has not ended meanwhile.
-    pub(crate) fn short_note(&self, cell: &Cell, word: Word, seen: &Seen) -> Option<ShortNote> {
-        if !word.is_noted() {
-            return None;
-        }
-        let note = read(find(self.table.notes(), seen.note)?);
-        let is_same = cell.word().is_same_grant(word);
-        (is_same || fault::injected(Fault::NoteUnchecked)).then_some(note)
-    }
-
-    /// Drops the note of a plain grant that has just been moved to a record.
-    pub(crate) fn drop_note(&self, seen: &Seen, fence: Fence) {
-        drop_block(self.table.notes(), seen.note, fence);
-    }
+/// When the grant was made whose note is in this block.
+pub(crate) fn since_low32(block: &KeyBlock) -> u32 {
+    block.words[SINCE].load(Ordering::Acquire)
 }
 
 #[cfg(all(test, not(loom)))]

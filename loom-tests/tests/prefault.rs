@@ -16,7 +16,7 @@ fn stock_against_use() {
 
     let stocker = thread::spawn({
         let world = world.clone();
-        move || while world.engine().stock_up() {}
+        move || while world.engine().prefault() {}
     });
     a.lock("y", 10, at(0));
     world.advance(at(0));
@@ -37,7 +37,7 @@ fn memory_is_made_ready_before_anybody_uses_it() {
 #[test]
 #[should_panic(expected = "the wheel has lost")]
 fn memory_that_is_made_ready_while_it_is_used_is_caught() {
-    check_broken(Fault::StockedTooEarly, stock_against_use);
+    check_broken(Fault::ReadyTooEarly, stock_against_use);
 }
 
 /// The last key there may be comes while the last pieces are being made ready.
@@ -50,7 +50,7 @@ fn last_piece() {
 
     let stocker = thread::spawn({
         let world = world.clone();
-        move || while world.engine().stock_up() {}
+        move || while world.engine().prefault() {}
     });
     a.lock("w", 10, at(0));
     stocker.join().unwrap();
@@ -64,5 +64,5 @@ fn the_last_piece_is_found_wherever_it_is() {
 #[test]
 #[should_panic(expected = "there is a piece for every place")]
 fn looking_for_the_last_piece_once_is_caught() {
-    check_broken(Fault::StockLookedAtOnce, last_piece);
+    check_broken(Fault::ReadyLookedAtOnce, last_piece);
 }

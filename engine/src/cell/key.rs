@@ -4,11 +4,12 @@
 //! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
 //! invalid one, and the lock word tells it so.
 
-use crate::slab::{NONE, Slab, Slot};
+use crate::memory::slab::Slab;
+use crate::memory::slot::{NONE, Slot};
 use crate::sync::{AtomicU32, Ordering};
 
-pub use types::Key;
-pub use types::limits::KEY_BYTES_MAX;
+use types::Key;
+pub(crate) use types::limits::KEY_BYTES_MAX;
 
 /// One word under the models, which look at each of them in every order.
 const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
