@@ -1,5 +1,6 @@
 //! A disk in memory that forgets what was not synced, the way real ones do: all of it, or some
-//! sectors of it, in any combination. It can stop in the middle of any operation, and it can refuse.
+//! sectors of it, in any combination. It can stop in the middle of any operation, and it can
+//! refuse.
 //!
 //! Every file has a live image, which reads see, and a durable one. A write changes the live image
 //! and marks its sectors; a sync copies them. Names are the same: changed at once, durable after a
@@ -45,7 +46,8 @@ pub enum FailKind {
 enum NameChange {
     Set(String, usize),
     Remove(String),
-    /// From, to, and which file: a directory knows files by number, whatever became of earlier changes.
+    /// From, to, and which file: a directory knows files by number, whatever became of earlier
+    /// changes.
     Rename(String, String, usize),
 }
 

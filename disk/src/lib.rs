@@ -32,7 +32,8 @@ pub trait Disk: Send + Sync {
     /// Where it is, for messages.
     fn dir(&self) -> &Path;
 
-    /// Takes the directory for this process, until the guard is dropped. `None`: another process has it.
+    /// Takes the directory for this process, until the guard is dropped. `None`: another process
+    /// has it.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
 
     /// The names of all files, in any order.
@@ -44,8 +45,8 @@ pub trait Disk: Send + Sync {
     /// Opens a file that exists, to read and write it.
     fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Makes a file of so many zero bytes, really written, so that later writes need no new room on the disk. Replaces a
-    /// file of that name.
+    /// Makes a file of so many zero bytes, really written, so that later writes need no new room on
+    /// the disk. Replaces a file of that name.
     fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name, atomically; a file that had it is gone.
@@ -79,6 +80,7 @@ pub trait DiskFile: Send {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Waits until everything written is on the disk, with as much of the metadata as reading it back takes.
+    /// Waits until everything written is on the disk, with as much of the metadata as reading it
+    /// back takes.
     fn sync_data(&self) -> io::Result<()>;
 }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 /// A real directory.
 pub struct DirDisk {
     dir: PathBuf,
-    /// Syncs the names. The lock is on the directory too, so that reading a log creates nothing in it.
+    /// Syncs the names. The lock is on the directory too, so that reading a log creates nothing in
+    /// it.
     handle: File,
 }
 

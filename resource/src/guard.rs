@@ -1,7 +1,8 @@
 //! The guard: in front of anything that can be written, it refuses fences that run backwards.
 //!
-//! It takes the write itself, as a closure, and runs it while nobody else can write the key. A guard that only answered
-//! "this fence is good" could not be used correctly: between the answer and the write a newer holder may have written.
+//! It takes the write itself, as a closure, and runs it while no other write of the key can begin.
+//! A guard that only answered "this fence is good" could not be used correctly: between the answer
+//! and the write a newer holder may have written.
 
 use crate::ledger::{Bounds, Seen, WhenFull};
 use crate::limits::{COMPACT_BYTES_DEFAULT, KEYS_DEFAULT, WRITES_DEFAULT};
@@ -37,23 +38,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 ///
 /// # What it promises
 ///
-/// - For one key, writes run one at a time, in the order in which they arrived, and with rising fences: what a write does is
-///   over before a later one begins.
-/// - A fence counts from before its write begins, whatever becomes of the write: if it fails, panics or half happens, older
-///   fences are refused all the same, and under [`Policy::FirstUse`] so is this one.
+/// - For one key, writes run one at a time, in the order in which they arrived, and with rising
+///   fences: what a write does is over before a later one begins.
+/// - A fence counts from before its write begins, whatever becomes of the write: if it fails,
+///   panics or half happens, older fences are refused all the same, and under [`Policy::FirstUse`]
+///   so is this one.
 /// - With [`Builder::open`] it is on the disk by then, and a restart changes nothing.
-/// - Memory has a bound: [`Builder::keys_max`] says what happens there. It may refuse too much, never too little.
+/// - Memory has a bound: [`Builder::keys_max`] says what happens there. It may refuse too much,
+///   never too little.
 ///
 /// # Read under the guard
 ///
-/// A write that depends on what was read before is only safe if it reads *inside*: a late write of an older holder may lie
-/// between a read outside and a write inside, and its fence is in order as long as the newer holder has not written.
+/// A write that depends on what was read before is only safe if it reads *inside*: a late write of
+/// an older holder may lie between a read outside and a write inside, and its fence is in order as
+/// long as the newer holder has not written.
 ///
 /// # What it does not do
 ///
-/// It guards against those who come to it. All who write the resource must go through one guard: one process, or one
-/// database (`postgres.rs`). A write that itself hands the work to somebody else and returns before that is done is over, as
-/// far as the guard can tell. Writing a key from within a write to the same key waits for itself.
+/// It guards against writers that come to it. Every writer of the resource must go through one
+/// guard: one process, or one database (`postgres.rs`). A write that hands its work on and returns
+/// before that is done is over, as far as the guard can tell. Writing a key from within a write to
+/// the same key waits for itself.
 #[derive(Clone)]
 pub struct FenceGuard {
     shared: Arc<Shared>,
@@ -72,8 +77,8 @@ struct Shared {
 pub struct Counts {
     /// Writes that were let through.
     pub accepted: u64,
-    /// Writes that were refused because their fence ran backwards. Each is a holder that did not know it had lost its lock:
-    /// worth a look, and a longer lease.
+    /// Writes that were refused because their fence ran backwards. Each is a holder that did not
+    /// know it had lost its lock: worth a look, and a longer lease.
     pub stale: u64,
 }
 
@@ -83,14 +88,15 @@ impl FenceGuard {
         Builder::default()
     }
 
-    /// Runs `write` if `fence` has not run backwards on `key`, while nobody else writes the key.
+    /// Runs `write` if `fence` has not run backwards on `key`, and lets no other write of the key
+    /// begin meanwhile.
     ///
-    /// The write is a task of its own and runs to its end even if this future is dropped: a write abandoned half-way would
-    /// leave the key to the next one while its own last request may still be under way. Hence `Send + 'static`. Only the end of
-    /// the runtime can stop it.
+    /// The write is a task of its own and runs to its end even if this future is dropped: a write
+    /// abandoned half-way would leave the key to the next one while its own last request may still
+    /// be under way. Hence `Send + 'static`. Only the end of the runtime can stop it.
     ///
-    /// Cancel safe in that sense: if dropped, the write happened, will happen, or was never begun; if it was not, its
-    /// fence may have been recorded nevertheless.
+    /// Cancel safe in that sense: if dropped, the write happened, will happen, or was never begun;
+    /// if it was not, its fence may have been recorded nevertheless.
     ///
     /// # Errors
     /// The write was not begun. [`Refusal::Stale`] is the one to expect.
@@ -116,7 +122,7 @@ impl FenceGuard {
             .await;
         let admitted = self.shared.count(admitted)?;
         let task = tokio::spawn(async move {
-            // Moved in, and dropped with the task: nobody else writes the key before that.
+            // Moved in, and dropped with the task: no other write of the key begins before that.
             let _turn = admitted.turn;
             write().await
         });
@@ -133,7 +139,8 @@ impl FenceGuard {
     /// As [`write`](Self::write).
     ///
     /// # Panics
-    /// On a thread that runs async tasks. Waiting there for a key that a task of the same thread holds would never end.
+    /// On a thread that runs async tasks. Waiting there for a key that a task of the same thread
+    /// holds would never end.
     ///
     /// ```
     /// use fencepost_resource::{Fence, FenceGuard};
@@ -141,7 +148,8 @@ impl FenceGuard {
     /// let guard = FenceGuard::builder().in_memory();
     /// let mut balance = 0;
     /// guard.write_blocking("accounts/7", Fence::new(1).unwrap(), || balance += 10)?;
-    /// assert!(guard.write_blocking("accounts/7", Fence::new(1).unwrap(), || balance += 10).is_err());
+    /// let older = Fence::new(1).unwrap();
+    /// assert!(guard.write_blocking("accounts/7", older, || balance += 10).is_err());
     /// assert_eq!(balance, 10);
     /// # Ok::<(), fencepost_resource::Refusal>(())
     /// ```
@@ -162,7 +170,8 @@ impl FenceGuard {
         Ok(value)
     }
 
-    /// What is known of a key. For looking at; a decision taken on it is out of date by the time it is acted upon.
+    /// What is known of a key. For looking at; a decision taken on it is out of date by the time it
+    /// is acted upon.
     pub fn seen(&self, key: impl AsRef<[u8]>) -> Seen {
         self.shared.register.seen(key.as_ref())
     }
@@ -245,60 +254,71 @@ impl Builder {
         self
     }
 
-    /// How many keys to remember exactly, at least 1; without this, [`KEYS_DEFAULT`]. A key takes about 120 bytes and its
-    /// own length. Choose it so that all keys fit that may still see a late write.
+    /// How many keys to remember exactly, at least 1; without this, [`KEYS_DEFAULT`]. A key takes
+    /// about 120 bytes and its own length. Choose it so that all keys fit that may still see a late
+    /// write.
     ///
-    /// Beyond, unless [`when_full`](Self::when_full) says otherwise, the key that was written longest ago is forgotten. Its
-    /// fence lives on in floors, of which there is a fixed number and which keys share: a key that is not remembered is
-    /// refused unless it comes with a fence above its floor. So nothing gets through that would have been refused before.
+    /// Beyond, unless [`when_full`](Self::when_full) says otherwise, the key that was written
+    /// longest ago is forgotten. Its fence lives on in floors, of which there is a fixed number and
+    /// which keys share: a key that is not remembered is refused unless it comes with a fence above
+    /// its floor. So nothing gets through that would have been refused before.
     ///
     /// # What that costs
     ///
-    /// The price is paid by keys that are new, or forgotten, and come with a fence not above the one that an unrelated
-    /// forgotten key left behind ([`Stale::is_floor`](crate::Stale::is_floor)): they are refused until the lock server counts
-    /// past it, though their holder does hold the lock. How often depends on how the lock server counts:
+    /// The price is paid by keys that are new, or forgotten, and come with a fence not above the
+    /// one that an unrelated forgotten key left behind
+    /// ([`Stale::is_floor`](crate::Stale::is_floor)): they are refused until the lock server counts
+    /// past it, though their holder does hold the lock. How many new keys that
+    /// are, and what to choose, depends on how the lock server counts:
     ///
-    /// | fences come from | new keys that are refused | so |
-    /// |---|---|---|
-    /// | Fencepost | none, or up to 1 in 1000 where busy keys fall silent: it forgets idle keys too, after ten seconds, and new ones start above them | forget |
-    /// | one counter for all keys, as etcd's revisions | none: a new key lies above everything before it | forget |
-    /// | a counter per key that begins at 1, as `INCR` in Redis | 4 in 10 000 once 10 000 keys have been forgotten, 4 in 10 after 100 000, and ever more | refuse, or keep the fence with the data (`postgres.rs`) |
+    /// - Fencepost: none, or up to 1 in 1000 where busy keys fall silent. It forgets idle keys too,
+    ///   after ten seconds, and new ones start above them. Forget.
+    /// - One counter for all keys, as etcd's revisions: none. A new key lies above everything
+    ///   before it. Forget.
+    /// - A counter per key that begins at 1, as `INCR` in Redis: 4 in 10 000 once 10 000 keys have
+    ///   been forgotten, 4 in 10 after 100 000, and ever more. Refuse, or keep the fence with the
+    ///   data (`postgres.rs`).
     ///
-    /// Behind Fencepost, that holds as long as the guard remembers keys for longer than the server does: with `keys_max` of a
-    /// million, up to some 50 000 new keys a second. `tests/it/forgetting.rs` is where the table comes from.
+    /// Behind Fencepost, that holds as long as the guard remembers keys for longer than the server
+    /// does: with `keys_max` of a million, up to some 50 000 new keys a second.
+    /// `tests/it/forgetting.rs` is where the numbers come from.
     pub fn keys_max(mut self, keys_max: usize) -> Self {
         self.settings.bounds.keys_max = keys_max.max(1);
         self
     }
 
-    /// What to do about a new key beyond [`keys_max`](Self::keys_max), where it is said what each costs. Without this,
-    /// [`WhenFull::Forget`], which is right for fences of Fencepost and etcd, and wrong for a counter per key.
+    /// What to do about a new key beyond [`keys_max`](Self::keys_max), where it is said what each
+    /// costs. Without this, [`WhenFull::Forget`], which is right for fences of Fencepost and etcd,
+    /// and wrong for a counter per key.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.bounds.when_full = when_full;
         self
     }
 
-    /// How many writes may be under way or waiting; without this, [`WRITES_DEFAULT`]. Beyond, [`Refusal::Busy`].
+    /// How many writes may be under way or waiting; without this, [`WRITES_DEFAULT`]. Beyond,
+    /// [`Refusal::Busy`].
     pub fn writes_max(mut self, writes_max: usize) -> Self {
         self.settings.writes_max = writes_max;
         self
     }
 
-    /// How long the log is at least when it is rewritten; without this, [`COMPACT_BYTES_DEFAULT`]. It is rewritten whenever
-    /// it has doubled.
+    /// How long the log is at least when it is rewritten; without this, [`COMPACT_BYTES_DEFAULT`].
+    /// It is rewritten whenever it has doubled.
     pub fn compact_bytes_min(mut self, compact_bytes_min: u64) -> Self {
         self.settings.compact_bytes_min = compact_bytes_min;
         self
     }
 
-    /// A guard that forgets everything when it is dropped. Only for resources that do not outlive it either.
+    /// A guard that forgets everything when it is dropped. Only for resources that do not outlive
+    /// it either.
     pub fn in_memory(self) -> FenceGuard {
         self.over(Register::in_memory(self.settings))
     }
 
-    /// A guard whose fences are in a log in `dir`, which is made if need be. Each is on the disk before its write begins.
-    /// One process at a time. Writes to different keys share a sync; the log is rewritten by the thread that
-    /// appends to it, which then keeps writes waiting for as long as it takes to write all keys down once.
+    /// A guard whose fences are in a log in `dir`, which is made if need be. Each is on the disk
+    /// before its write begins. One process at a time. Writes to different keys share a sync; the
+    /// log is rewritten by the thread that appends to it, which then keeps writes waiting for as
+    /// long as it takes to write all keys down once.
     ///
     /// # Errors
     /// The log cannot be opened, or is damaged in a way that a crash does not explain.

@@ -1,22 +1,24 @@
 //! The service: a key-value store over HTTP that accepts a write only with a fence.
 //!
-//! | request                            | answer                                                                    |
-//! |------------------------------------|---------------------------------------------------------------------------|
-//! | `PUT /r/{key}` + `X-Fence-Token`   | 200 `{"key":..,"max_fence":N}`                                            |
-//! |                                    | 409 `{"error":"stale fencing token","seen":N,"got":M}`                    |
-//! |                                    | 400 no fence, 413 value too long, 414 key too long                        |
-//! |                                    | 503 too many writes or broken log, 507 full                               |
-//! | `GET /r/{key}`                     | 200 `{"key":..,"value":..,"max_fence":N}`, 404                            |
-//! | `GET /metrics`                     | for Prometheus                                                            |
-//! | `GET /healthz`                     | 200                                                                       |
+//! | request                          | answer                                                 |
+//! |----------------------------------|--------------------------------------------------------|
+//! | `PUT /r/{key}` + `X-Fence-Token` | 200 `{"key":..,"max_fence":N}`                         |
+//! |                                  | 409 `{"error":"stale fencing token","seen":N,"got":M}` |
+//! |                                  | 400 no fence, 413 value too long, 414 key too long     |
+//! |                                  | 503 too many writes or broken log, 507 full            |
+//! | `GET /r/{key}`                   | 200 `{"key":..,"value":..,"max_fence":N}`, 404         |
+//! | `GET /metrics`                   | for Prometheus                                         |
+//! | `GET /healthz`                   | 200                                                    |
 //!
-//! Where fences are not enforced, a write needs one all the same: without it nobody could tell that it ran backwards.
+//! Where fences are not enforced, a write needs one all the same: without it a stale write could
+//! not be told from a good one.
 //!
-//! A key is the rest of the path, percent-decoded, slashes included. Bytes that are not UTF-8 stand in JSON as text with
-//! replacement characters, and beside it in hex (`value_hex`), which is then what counts.
+//! A key is the rest of the path, percent-decoded, slashes included. Bytes that are not UTF-8 stand
+//! in JSON as text with replacement characters, and beside it in hex (`value_hex`), which is then
+//! what counts.
 //!
-//! Reading a value, changing it and putting it back is two requests, and nothing holds the key between them; see "read under
-//! the guard" at [`FenceGuard`](crate::FenceGuard).
+//! Reading a value, changing it and putting it back is two requests, and nothing holds the key
+//! between them; see "read under the guard" at [`FenceGuard`](crate::FenceGuard).
 
 use crate::limits::{BODY_TIMEOUT, KEY_BYTES_MAX};
 use crate::metrics::{self, Metrics};
@@ -108,7 +110,7 @@ async fn write(service: &Service, key: &[u8], request: Request) -> Response {
             return json(StatusCode::BAD_REQUEST, &Complaint::new(error.to_string()));
         }
     };
-    // The whole value first, and only then the key's turn: a slow client keeps nobody waiting but itself.
+    // The whole value first, and only then the key's turn: a slow client keeps only itself waiting.
     let value_bytes_max = service.value_bytes_max;
     let value = match timeout(
         BODY_TIMEOUT,
@@ -171,7 +173,8 @@ struct Conflict {
     error: &'static str,
     seen: u64,
     got: u64,
-    /// Only said where it is so, which is never the case in the service itself: a store forgets nothing.
+    /// Only said where it is so, which is never the case in the service itself: a store forgets
+    /// nothing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_floor: bool,
 }

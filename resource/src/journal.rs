@@ -5,9 +5,9 @@
 //! acknowledged only once it is on the disk, and one sync serves every waiting write. No other
 //! thread changes the ledger, so the ledger follows from the order of the file.
 //!
-//! Every write brings its turn along, and the thread keeps it until the write is applied. The caller
-//! may go away in the meantime; the next in line for the key still finds this write's fence in the
-//! ledger.
+//! Every write brings its turn along, and the thread keeps it until the write is applied. The
+//! caller may go away in the meantime; the next in line for the key still finds this write's fence
+//! in the ledger.
 //!
 //! The first failure is the last: what is on the disk is unknown after it, and nothing is accepted
 //! any more.
@@ -123,8 +123,8 @@ impl<V> Drop for Journal<V> {
 pub(crate) struct Slot<'a, V>(mpsc::Permit<'a, Append<V>>);
 
 impl<V: Value> Slot<'_, V> {
-    /// Puts a write on the disk. It is on its way as soon as this is called; dropping the answer does
-    /// not call it back.
+    /// Puts a write on the disk. It is on its way as soon as this is called; dropping the answer
+    /// does not call it back.
     pub(crate) fn append(
         self,
         turn: Turn,

@@ -2,17 +2,22 @@
 //!
 //! What the layer does with a request that writes, in this order, and why in this order:
 //!
-//! 1. It reads key and fence from the head: 400 if there is no fence. To go on without would be to go on unguarded.
-//! 2. It reads the whole body. A client that sends slowly, or goes away half-way, keeps nobody waiting and uses up nothing.
-//! 3. It waits for the key's turn, compares (409), and records the fence: on the disk, if the guard has a log.
-//! 4. It calls the inner service, as a task of its own. hyper drops the handler of a client that hangs up; a handler dropped
-//!    half-way may have a write of its own still under way while the next one begins.
+//! 1. It reads key and fence from the head: 400 if there is no fence. To go on without would be to
+//!    go on unguarded.
+//! 2. It reads the whole body. A client that sends slowly, or goes away half-way, keeps no other
+//!    client waiting and uses up nothing.
+//! 3. It waits for the key's turn, compares (409), and records the fence: on the disk, if the guard
+//!    has a log.
+//! 4. It calls the inner service, as a task of its own. hyper drops the handler of a client that
+//!    hangs up; a handler dropped half-way may have a write of its own still under way while the
+//!    next one begins.
 //! 5. When the inner service has answered, with whatever answer, the turn ends.
 //!
-//! The fence is recorded before the inner service is called and stays recorded whatever it answers, since an error does not
-//! say that nothing was written. So under [`Policy::FirstUse`](crate::Policy::FirstUse) a client that got a 500 must
-//! acquire the lock again; under `AtLeast` it may repeat. What the service does after it has answered, in tasks of its own or
-//! in a body that it streams, is not covered.
+//! The fence is recorded before the inner service is called and stays recorded whatever it answers,
+//! since an error does not say that nothing was written. So under
+//! [`Policy::FirstUse`](crate::Policy::FirstUse) a client that got a 500 must acquire the lock
+//! again; under `AtLeast` it may repeat. What the service does after it has answered, in tasks of
+//! its own or in a body that it streams, is not covered.
 
 use crate::guard::FenceGuard;
 use crate::http::{Complaint, json, refused};
@@ -33,8 +38,9 @@ use tower_service::Service;
 
 type KeyOf = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 
-/// Puts a [`FenceGuard`] in front of a service: requests that write need the header `X-Fence-Token`, and are refused with
-/// 409 if it runs backwards. The inner service finds the [`Fence`](crate::Fence) in the request's extensions.
+/// Puts a [`FenceGuard`] in front of a service: requests that write need the header
+/// `X-Fence-Token`, and are refused with 409 if it runs backwards. The inner service finds the
+/// [`Fence`](crate::Fence) in the request's extensions.
 ///
 /// ```
 /// use axum::{Extension, Router, body::Body, http::Request, routing::put};
@@ -47,9 +53,13 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 /// }
 ///
 /// let guard = FenceGuard::builder().in_memory();
-/// let mut app: Router = Router::new().route("/seats/{seat}", put(book)).layer(FenceLayer::new(guard));
+/// let layer = FenceLayer::new(guard);
+/// let mut app: Router = Router::new().route("/seats/{seat}", put(book)).layer(layer);
 ///
-/// let request = |fence| Request::put("/seats/12a").header("X-Fence-Token", fence).body(Body::empty()).unwrap();
+/// let request = |fence| {
+///     let put = Request::put("/seats/12a").header("X-Fence-Token", fence);
+///     put.body(Body::empty()).unwrap()
+/// };
 /// assert_eq!(app.call(request("7")).await.unwrap().status(), 200);
 /// assert_eq!(app.call(request("6")).await.unwrap().status(), 409);
 /// # }
@@ -57,9 +67,10 @@ type KeyOf = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 ///
 /// # The key
 ///
-/// It must be the same for all requests that write the same thing, or they go around each other's fences. Unless told
-/// otherwise it is the path, percent-decoded, and requests with the methods GET, HEAD, OPTIONS and TRACE are let through
-/// without a fence. [`key_of`](Self::key_of) changes both.
+/// It must be the same for all requests that write the same thing, or they go around each other's
+/// fences. Unless told otherwise it is the path, percent-decoded, and requests with the methods
+/// GET, HEAD, OPTIONS and TRACE are let through without a fence. [`key_of`](Self::key_of) changes
+/// both.
 #[derive(Clone)]
 pub struct FenceLayer {
     guard: FenceGuard,
@@ -96,16 +107,17 @@ impl FenceLayer {
         self
     }
 
-    /// How many bytes the body of a guarded request may have; without this, [`LAYER_BODY_BYTES_DEFAULT`]. It is in memory
-    /// before the inner service is called. Beyond, 413.
+    /// How many bytes the body of a guarded request may have; without this,
+    /// [`LAYER_BODY_BYTES_DEFAULT`]. It is in memory before the inner service is called. Beyond,
+    /// 413.
     pub fn body_bytes_max(mut self, body_bytes_max: usize) -> Self {
         self.body_bytes_max = body_bytes_max;
         self
     }
 }
 
-/// The key unless told otherwise. Decoded: two spellings of a path lead to the same handler, so they must have one key. Of a
-/// nested router the whole path.
+/// The key unless told otherwise. Decoded: two spellings of a path lead to the same handler, so
+/// they must have one key. Of a nested router the whole path.
 fn path_if_it_writes(request: &Parts) -> Option<Vec<u8>> {
     if request.method.is_safe() {
         return None;

@@ -1,13 +1,16 @@
-//! The ledger: per key the highest fence let through, in bounded memory. No locks, no files, no clock.
+//! The ledger: per key the highest fence let through, in bounded memory. No locks, no files, no
+//! clock.
 //!
-//! What happens at the bound is up to [`WhenFull`]. `Forget` drops the key that was written longest ago and raises the floor
-//! it stood on (`ledger/floors.rs`), so that whatever would have been refused still is. `Refuse` takes no new keys: where a
-//! key has a value, forgetting it would be losing data. Both err on the side of refusing, never of letting through.
+//! What happens at the bound is up to [`WhenFull`]. `Forget` drops the key that was written longest
+//! ago and raises the floor it stood on (`ledger/floors.rs`), so that whatever would have been
+//! refused still is. `Refuse` takes no new keys: where a key has a value, forgetting it would be
+//! losing data. Both err on the side of refusing, never of letting through.
 //!
-//! A write comes in two steps, since its fence goes to the disk in between: [`Ledger::admit`] decides, [`Ledger::apply`]
-//! makes it so. Whoever calls them has the key's turn (`turns.rs`) all the while, so nothing about the key changes between.
-//! Only `apply` touches anything that is remembered, and what it does follows from the order of its calls alone: a log that
-//! is replayed gives the same ledger again.
+//! A write comes in two steps, since its fence goes to the disk in between: [`Ledger::admit`]
+//! decides, [`Ledger::apply`] makes it so. The caller has the key's turn (`turns.rs`) all the
+//! while, so nothing about the key changes between. Only `apply` touches anything that is
+//! remembered, and what it does follows from the order of its calls alone: a log that is replayed
+//! gives the same ledger again.
 
 mod floors;
 #[cfg(test)]
@@ -57,16 +60,18 @@ impl Value for Bytes {
     }
 }
 
-/// What to do about a new key when there is no room. Both are safe; they differ in who is refused.
+/// What to do about a new key when there is no room. Both are safe; they differ in which writes are
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Forget the key that was written longest ago, and raise the floor it stood on. A key that is not remembered is then
-    /// refused as stale if its fence lies below that, though it may not be. Fences of Fencepost and etcd hardly ever do; those
-    /// of a counter per key do: see [`Builder::keys_max`](crate::Builder::keys_max).
+    /// Forget the key that was written longest ago, and raise the floor it stood on. A key that is
+    /// not remembered is then refused as stale if its fence lies below that, though it may not be.
+    /// Fences of Fencepost and etcd hardly ever do; those of a counter per key do: see
+    /// [`Builder::keys_max`](crate::Builder::keys_max).
     #[default]
     Forget,
-    /// Take no new keys: [`Refusal::Full`](crate::Refusal::Full). Those that are known go on as before. For a set of keys that
-    /// is known to fit, and for fences that are counted per key.
+    /// Take no new keys: [`Refusal::Full`](crate::Refusal::Full). Those that are known go on as
+    /// before. For a set of keys that is known to fit, and for fences that are counted per key.
     Refuse,
 }
 
@@ -166,7 +171,8 @@ impl<V: Value> Ledger<V> {
         }
     }
 
-    /// Decides on a write and, if it may happen, sets room aside for it. `policy` is `None` where fences are not enforced.
+    /// Decides on a write and, if it may happen, sets room aside for it. `policy` is `None` where
+    /// fences are not enforced.
     pub(crate) fn admit(
         &mut self,
         key: &[u8],
@@ -194,7 +200,8 @@ impl<V: Value> Ledger<V> {
         }
         let new_bytes = size_of(key, value);
         let after = self.bytes + self.pending_bytes + new_bytes - old_bytes.unwrap_or(0);
-        // A value may always be replaced by one that is no larger, or a full service could not even shrink.
+        // A value may always be replaced by one that is no larger, or a full service could not even
+        // shrink.
         if after > bytes_max && new_bytes > old_bytes.unwrap_or(0) {
             return Err(Refusal::Full(Full::Bytes { bytes_max }));
         }

@@ -1,24 +1,25 @@
-//! The other half of fencing. A lock with a time limit is a hint: its holder may be paused, wake up after the limit, and
-//! write. What keeps it from doing harm stands at the resource and compares fences. This crate is that part.
+//! The other half of fencing. A lock with a time limit is a hint: its holder may be paused, wake up
+//! after the limit, and write. What keeps it from doing harm stands at the resource and compares
+//! fences. This crate is that part.
 //!
-//! | what                       | for                                                                        |
-//! |----------------------------|----------------------------------------------------------------------------|
-//! | [`FenceGuard`]             | anything that a closure can write; in memory, or with a log on disk        |
-//! | [`FenceLayer`]             | an axum or tower service: `.layer(FenceLayer::new(guard))`                 |
-//! | `postgres`                 | rows of a database, in the transaction that writes them                    |
-//! | [`Store`], [`http`]        | a small key-value service behind a guard, and the program `resource`       |
+//! | what                | for                                                                  |
+//! |---------------------|----------------------------------------------------------------------|
+//! | [`FenceGuard`]      | anything that a closure can write; in memory, or with a log on disk  |
+//! | [`FenceLayer`]      | an axum or tower service: `.layer(FenceLayer::new(guard))`           |
+//! | `postgres`          | rows of a database, in the transaction that writes them              |
+//! | [`Store`], [`http`] | a small key-value service behind a guard, and the program `resource` |
 //!
 //! # The files
 //!
-//! | file            | what                                                                                        |
-//! |-----------------|---------------------------------------------------------------------------------------------|
-//! | `guard.rs`      | the guard; `layer.rs`: the same for HTTP services; `postgres.rs`: for transactions          |
-//! | `register.rs`   | turn, decision, disk: what guard and store have in common (**fence first, then the write**) |
-//! | `ledger.rs`     | what is remembered; `ledger/floors.rs`: what is left of what was forgotten                  |
-//! | `turns.rs`      | one write of a key at a time                                                                |
-//! | `journal.rs`    | the log's thread; `journal/file.rs`: its file; `journal/frame.rs`: its bytes                |
-//! | `refusal.rs`    | policies, refusals, errors; `limits.rs`: every bound; `token.rs`: the header                |
-//! | `store.rs`      | values behind a guard; `http.rs`: the service; `metrics.rs`; `serve.rs`: its connections    |
+//! | file          | what                                                                         |
+//! |---------------|------------------------------------------------------------------------------|
+//! | `guard.rs`    | the guard; `layer.rs`: for HTTP services; `postgres.rs`: for transactions    |
+//! | `register.rs` | turn, decision, disk, in this order: guard and store have it in common       |
+//! | `ledger.rs`   | what is remembered; `ledger/floors.rs`: what is left of what was forgotten   |
+//! | `turns.rs`    | one write of a key at a time                                                 |
+//! | `journal.rs`  | the log's thread; `journal/file.rs`: its file; `journal/frame.rs`: its bytes |
+//! | `refusal.rs`  | policies, refusals, errors; `limits.rs`: every bound; `token.rs`: the header |
+//! | `store.rs`    | values behind a guard; `http.rs`, `serve.rs`, `metrics.rs`: the service      |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -5,10 +5,12 @@ use std::time::Duration;
 /// Bytes of a key: at most this. As on the wire of the lock server.
 pub const KEY_BYTES_MAX: usize = protocol::limits::KEY_BYTES_MAX;
 
-/// Keys that a guard remembers exactly, unless told otherwise. What is forgotten beyond raises floors: `ledger/floors.rs`.
+/// Keys that a guard remembers exactly, unless told otherwise. What is forgotten beyond raises
+/// floors: `ledger/floors.rs`.
 pub const KEYS_DEFAULT: usize = 1_000_000;
 
-/// Writes under way at the same time, those waiting for their key's turn included, unless told otherwise.
+/// Writes under way at the same time, those waiting for their key's turn included, unless told
+/// otherwise.
 pub const WRITES_DEFAULT: usize = 10_000;
 
 /// Bytes of one value of the service, unless told otherwise.
@@ -26,7 +28,8 @@ pub const LAYER_BODY_BYTES_DEFAULT: usize = 2 * 1024 * 1024;
 /// Writes that wait for the log's thread. Beyond, they wait to wait.
 pub const JOURNAL_QUEUE_MAX: usize = 1024;
 
-/// A batch of the log is closed once it has this many bytes; the entry that goes beyond is still in it.
+/// A batch of the log is closed once it has this many bytes; the entry that goes beyond is still in
+/// it.
 pub const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Bytes of one frame's body: a batch, and the longest entry that can have gone beyond.
@@ -35,7 +38,8 @@ pub const FRAME_BODY_BYTES_MAX: usize = BATCH_BYTES + VALUE_BYTES_CAP + KEY_BYTE
 /// A log shorter than this is never rewritten.
 pub const COMPACT_BYTES_DEFAULT: u64 = 4 * 1024 * 1024;
 
-/// Connections to the service at the same time, unless told otherwise. More wait in the kernel's queue.
+/// Connections to the service at the same time, unless told otherwise. More wait in the kernel's
+/// queue.
 pub const CONNECTIONS_DEFAULT: u32 = 2048;
 
 /// Bytes of a request's head. A key in a path, percent-encoded, takes 768; the rest is for headers.

@@ -18,10 +18,11 @@ use tokio_util::sync::CancellationToken;
 /// As a shell reports a program that an interrupt ended.
 const EXIT_AT_SECOND_SIGNAL: i32 = 130;
 
-/// A small key-value service that accepts a write only with a fence, and refuses fences that run backwards.
+/// A small key-value service that accepts a write only with a fence, and refuses fences that run
+/// backwards.
 ///
-/// PUT /r/{key} with the header X-Fence-Token writes, GET /r/{key} reads, /metrics counts. It asks nobody for credentials:
-/// keep it on a network you trust.
+/// PUT /r/{key} with the header X-Fence-Token writes, GET /r/{key} reads, /metrics counts. It asks
+/// for no credentials: keep it on a network you trust.
 #[derive(Parser)]
 #[command(name = "resource", version)]
 struct Flags {
@@ -29,16 +30,18 @@ struct Flags {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7402")]
     listen: SocketAddr,
 
-    /// Whether to refuse fences that run backwards. Off shows what a lock alone is worth: such writes are accepted and
-    /// counted.
+    /// Whether to refuse fences that run backwards. Off shows what a lock alone is worth: such
+    /// writes are accepted and counted.
     #[arg(long, value_name = "on|off", default_value = "on")]
     fence: Switch,
 
-    /// Which fences to refuse: those at or below the highest seen (first-use), or only those below (at-least).
+    /// Which fences to refuse: those at or below the highest seen (first-use), or only those below
+    /// (at-least).
     #[arg(long, value_name = "POLICY", default_value = "first-use")]
     policy: PolicyFlag,
 
-    /// Where to keep values and fences. Each write is on the disk before it is answered. Without it, all is gone at the end.
+    /// Where to keep values and fences. Each write is on the disk before it is answered. Without
+    /// it, all is gone at the end.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
@@ -111,7 +114,7 @@ async fn run(flags: &Flags) -> Result<(), Box<dyn Error>> {
     if flags.value_bytes_max > VALUE_BYTES_CAP {
         return Err(format!("--value-bytes-max must be {VALUE_BYTES_CAP} at most").into());
     }
-    // Before the address is printed: whoever reads it may stop us at once.
+    // Before the address is printed: its reader may stop us at once.
     let mut signals = Signals::catch()?;
     let store = Store::open(&flags.store_settings())?;
     let cannot_listen = |error| format!("cannot listen on {}: {error}", flags.listen);
@@ -124,7 +127,7 @@ async fn run(flags: &Flags) -> Result<(), Box<dyn Error>> {
     }
     if !address.ip().is_loopback() {
         eprintln!(
-            "resource: {address} can be reached from other machines, and nobody is asked for credentials"
+            "resource: {address} can be reached from other machines, and asks for no credentials"
         );
     }
     println!("listening on http://{address}");

@@ -1,22 +1,25 @@
 //! The guard for rows of PostgreSQL: the comparison is a statement in the transaction that writes.
 //!
-//! A database has all that a guard needs: it locks the row of a key until the transaction ends, it keeps fences as long as it
-//! keeps what was written under them, and it takes both back together. So nothing of this crate's own memory is involved; any
-//! number of processes may write.
+//! A database has all that a guard needs: it locks the row of a key until the transaction ends, it
+//! keeps fences as long as it keeps what was written under them, and it takes both back together.
+//! So nothing of this crate's own memory is involved; any number of processes may write.
 //!
 //! ```sql
 //! INSERT INTO fences AS known (key, fence) VALUES ($1, $2)
 //! ON CONFLICT (key) DO UPDATE SET fence = excluded.fence WHERE known.fence < excluded.fence
 //! ```
 //!
-//! It changes one row or none; none means that the fence ran backwards. Whoever comes second waits at the row until the first
-//! transaction has ended, and then compares with what that one left. (So it is under `READ COMMITTED`, the default. Under the
-//! stricter levels the second fails with a serialisation error instead, and is to be repeated.)
+//! It changes one row or none; none means that the fence ran backwards. The second transaction
+//! waits at the row until the first has ended, and then compares with what that one left. (So it is
+//! under `READ COMMITTED`, the default. Under the stricter levels the second fails with a
+//! serialisation error instead, and is to be repeated.)
 //!
-//! Where a table has room for a column of its own, no second table is needed: `UPDATE orders SET state = $1, fence = $2
-//! WHERE id = $3 AND fence < $2`, and no row changed means the same. That needs no help from here.
+//! Where a table has room for a column of its own, no second table is needed: `UPDATE orders SET
+//! state = $1, fence = $2 WHERE id = $3 AND fence < $2`, and no row changed means the same. That
+//! needs no help from here.
 //!
-//! Rows of `fences` are small and are never deleted here. Delete one only when nobody can still hold an older fence of its key.
+//! Rows of `fences` are small and are never deleted here. Delete one only when no client can still
+//! hold an older fence of its key.
 
 use crate::refusal::{Policy, Stale};
 use protocol::Fence;
@@ -49,7 +52,8 @@ pub struct PgGuard {
 }
 
 impl PgGuard {
-    /// A guard that keeps its fences in `table`, or in `schema.table`, and refuses by [`Policy::FirstUse`].
+    /// A guard that keeps its fences in `table`, or in `schema.table`, and refuses by
+    /// [`Policy::FirstUse`].
     pub fn new(table: &str) -> Self {
         let quoted = table
             .split('.')
@@ -66,7 +70,8 @@ impl PgGuard {
         self
     }
 
-    /// Makes the table unless it exists. Programs that may not do that find the statement in the source.
+    /// Makes the table unless it exists. Programs that may not do that find the statement in the
+    /// source.
     ///
     /// # Errors
     /// The database refused.
@@ -78,14 +83,16 @@ impl PgGuard {
         Ok(client.batch_execute(&statement).await?)
     }
 
-    /// Runs `write` in a transaction that has claimed `key` for `fence`, and commits it. Nobody else who claims the key gets
-    /// further until then. If the write fails, the transaction is rolled back, its claim with it: the fence can be used again.
+    /// Runs `write` in a transaction that has claimed `key` for `fence`, and commits it. No other
+    /// transaction that claims the key gets further until then. If the write fails, the transaction
+    /// is rolled back, its claim with it: the fence can be used again.
     ///
-    /// Cancel safe: if dropped before the commit was sent, all is rolled back; afterwards it is as if the answer got lost.
+    /// Cancel safe: if dropped before the commit was sent, all is rolled back; afterwards it is as
+    /// if the answer got lost.
     ///
     /// # Errors
-    /// [`PgError::Stale`] is the one to expect; whatever the write returns is passed on. Only after a failed commit it is
-    /// not known whether anything was written.
+    /// [`PgError::Stale`] is the one to expect; whatever the write returns is passed on. Only after
+    /// a failed commit it is not known whether anything was written.
     pub async fn write<T, E: From<PgError>>(
         &self,
         client: &mut Client,
@@ -100,8 +107,9 @@ impl PgGuard {
         Ok(value)
     }
 
-    /// Claims `key` for `fence`, until `transaction` ends: the half of [`write`](Self::write) for transactions that are
-    /// begun and ended elsewhere. Claim before reading what the write depends on. Roll back if this is refused.
+    /// Claims `key` for `fence`, until `transaction` ends: the half of [`write`](Self::write) for
+    /// transactions that are begun and ended elsewhere. Claim before reading what the write depends
+    /// on. Roll back if this is refused.
     ///
     /// # Errors
     /// [`PgError::Stale`] is the one to expect.
@@ -132,7 +140,7 @@ impl PgGuard {
         let seen = row.map(|row| row.try_get::<_, i64>(0)).transpose()?;
         let seen = seen.and_then(|seen| Fence::new(u64::try_from(seen).ok()?));
         Err(PgError::Stale(Stale {
-            // Only if somebody has deleted the row since.
+            // Only if the row was deleted since.
             seen: seen.unwrap_or(fence),
             got: fence,
             is_floor: false,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Which fences a guard lets through. Either way one that lies below the highest seen is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// A fence is good for one write: refuses the highest seen as well. A write that is repeated is refused the second
-    /// time, with `seen == got`.
+    /// A fence is good for one write: refuses the highest seen as well. A write that is repeated is
+    /// refused the second time, with `seen == got`.
     #[default]
     FirstUse,
     /// A fence is good until a higher one is seen: one grant, many writes.
@@ -28,7 +28,8 @@ impl Policy {
     }
 }
 
-/// A fence that ran backwards. Whoever sent it no longer holds the lock, or, under [`Policy::FirstUse`], has used its fence.
+/// A fence that ran backwards. Its sender no longer holds the lock, or, under [`Policy::FirstUse`],
+/// has used its fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The highest fence that this key, or a floor it stands on, has let through.
@@ -39,13 +40,15 @@ pub struct Stale {
     pub is_floor: bool,
 }
 
-/// Why a write did not happen. It concerns this write only, except for [`Refusal::Broken`]. Nothing was written.
+/// Why a write did not happen. It concerns this write only, except for [`Refusal::Broken`]. Nothing
+/// was written.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The fence ran backwards. Repeating the write will not help; acquiring the lock again will.
     Stale(Stale),
-    /// The key is new and there is no room for another, or the value is larger than the room that is left.
+    /// The key is new and there is no room for another, or the value is larger than the room that
+    /// is left.
     Full(Full),
     /// Too many writes are under way or waiting for their turn.
     Busy {
@@ -57,7 +60,8 @@ pub enum Refusal {
         /// Its length; [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX) is the bound.
         key_bytes: usize,
     },
-    /// The log could not be written. What is on the disk is not known any more, so nothing is accepted until a restart.
+    /// The log could not be written. What is on the disk is not known any more, so nothing is
+    /// accepted until a restart.
     Broken(Arc<JournalError>),
 }
 
@@ -135,7 +139,8 @@ impl From<Stale> for Refusal {
     }
 }
 
-/// What went wrong with the log on disk. At the start: the guard does not open. Later: it accepts nothing any more.
+/// What went wrong with the log on disk. At the start: the guard does not open. Later: it accepts
+/// nothing any more.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -153,8 +158,8 @@ pub enum JournalError {
         /// The directory.
         path: PathBuf,
     },
-    /// The file is damaged before its last frame. What it lost may have been a fence that was acknowledged, so going on
-    /// could let an older one through.
+    /// The file is damaged before its last frame. What it lost may have been a fence that was
+    /// acknowledged, so going on could let an older one through.
     Damaged {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,10 @@
-//! What guards and stores have in common: a key's turn, the decision, the fence on the disk; in this order.
+//! What guards and stores have in common: a key's turn, the decision, the fence on the disk; in
+//! this order.
 //!
-//! The fence counts **before** the write it lets through has begun. The other way round, a crash between the two would leave
-//! a write whose fence nobody remembers, and an older one would be let through on top of it. The price: a write that fails,
-//! or that a crash prevents, has used its fence up. That is safe, and under `AtLeast` it can simply be repeated.
+//! The fence counts **before** the write it lets through has begun. The other way round, a crash
+//! between the two would leave a write whose fence is forgotten, and an older one would be let
+//! through on top of it. The price: a write that fails, or that a crash prevents, has used its
+//! fence up. That is safe, and under `AtLeast` it can simply be repeated.
 
 use crate::journal::{self, Journal, SharedLedger};
 use crate::ledger::{Bounds, Ledger, Seen, Value};
@@ -53,8 +55,9 @@ impl<V: Value> Register<V> {
         })
     }
 
-    /// Waits for the key's turn, compares, and records the fence with its value. Nobody else writes the key until the turn
-    /// is dropped. `policy` is `None` where fences are recorded and not enforced.
+    /// Waits for the key's turn, compares, and records the fence with its value. No other write of
+    /// the key begins until the turn is dropped. `policy` is `None` where fences are recorded and
+    /// not enforced.
     ///
     /// Cancel safe: if dropped, either nothing happened or the fence was recorded.
     pub(crate) async fn admit(
@@ -70,7 +73,8 @@ impl<V: Value> Register<V> {
             let turn = self.apply(turn, fence, value);
             return Ok(Admitted { turn, before });
         };
-        // No wait between the decision and its way to the disk: a write dropped there would keep the room set aside for it.
+        // No wait between the decision and its way to the disk: a write dropped there would keep
+        // the room set aside for it.
         let slot = journal.reserve().await.map_err(Refusal::Broken)?;
         let before = self.decide(key, fence, &value, policy)?;
         let turn = slot

@@ -1,5 +1,5 @@
-//! Connections of the service: how many, for how long, and how they end. axum's own server has no such bounds, so its routes
-//! are served on hyper's connections directly.
+//! Connections of the service: how many, for how long, and how they end. axum's own server has no
+//! such bounds, so its routes are served on hyper's connections directly.
 
 use crate::limits::{HEAD_BYTES_MAX, HEAD_TIMEOUT, HEADERS_MAX, LINGER};
 use axum::Router;
@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 /// How long to wait after an accept failed for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is cancelled, and then until all answers in progress are given, [`LINGER`] at the longest.
+/// Serves until `stop` is cancelled, and then until all answers in progress are given, [`LINGER`]
+/// at the longest.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -27,7 +28,7 @@ pub async fn serve(
     let places = Arc::new(Semaphore::new(connections_max as usize));
     loop {
         let place = tokio::select! {
-            place = Arc::clone(&places).acquire_owned() => place.expect("nobody closes the semaphore"),
+            place = Arc::clone(&places).acquire_owned() => place.expect("the semaphore is never closed"),
             () = stop.cancelled() => break,
         };
         let accepted = tokio::select! {
@@ -46,12 +47,12 @@ pub async fn serve(
         }
     }
     drop(listener);
-    // Whoever is still being answered gives its place back when that is done.
+    // A connection that is still being answered gives its place back when that is done.
     let _ = timeout(LINGER, places.acquire_many(connections_max)).await;
 }
 
 async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
-    // Answers are small and somebody waits for each. If it cannot be set, they are late and not wrong.
+    // Answers are small, and a client waits for each. If this fails, they are late and not wrong.
     let _ = stream.set_nodelay(true);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,7 +1,8 @@
-//! Values behind a guard: a value and the fence it was written under change together, in memory and in one frame of the log.
+//! Values behind a guard: a value and the fence it was written under change together, in memory and
+//! in one frame of the log.
 //!
-//! This is how a resource should do it if it can: no fence without its value, no value without its fence. Unlike a guard, a
-//! store never forgets a key: at its bounds it refuses new ones.
+//! This is how a resource should do it if it can: no fence without its value, no value without its
+//! fence. Unlike a guard, a store never forgets a key: at its bounds it refuses new ones.
 
 use crate::ledger::{Bounds, Seen, WhenFull};
 use crate::limits::{
@@ -18,7 +19,8 @@ use std::path::PathBuf;
 pub enum Enforcement {
     /// Refused, by this policy.
     On(Policy),
-    /// Let through: the baseline that shows what a lock alone is worth. Do not use it for anything else.
+    /// Let through: the baseline that shows what a lock alone is worth. Do not use it for anything
+    /// else.
     Off,
 }
 
@@ -69,8 +71,8 @@ pub struct Store {
 pub enum Written {
     /// Its fence was in order.
     InOrder,
-    /// Its fence lay below this one, and fences are not enforced: somebody who no longer held the lock has overwritten what
-    /// a later holder wrote.
+    /// Its fence lay below this one, and fences are not enforced: a client that no longer held the
+    /// lock has overwritten what a later holder wrote.
     Backwards {
         /// The highest fence before.
         seen: Fence,

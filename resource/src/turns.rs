@@ -1,11 +1,11 @@
-//! Whose turn it is to write a key: one at a time, first come, first served.
+//! Turns to write a key: one at a time, first come, first served.
 //!
-//! A lock exists only while somebody holds it or waits for it, so their number is that of the writes under way, which has a
-//! bound. Locks are kept apart from the ledger on purpose: a key may be forgotten while it is being written, its lock must
-//! not be.
+//! A lock exists only while a write holds it or waits for it, so their number is that of the writes
+//! under way, which has a bound. Locks are kept apart from the ledger on purpose: a key may be
+//! forgotten while it is being written, its lock must not be.
 //!
-//! Locks are per key and not striped: behind one there may be a slow write, and a write may well make another, to another
-//! key. Sharing a stripe, it would wait for itself.
+//! Locks are per key and not striped: behind one there may be a slow write, and a write may well
+//! make another, to another key. Sharing a stripe, it would wait for itself.
 
 use crate::limits::KEY_BYTES_MAX;
 use crate::refusal::Refusal;
@@ -166,7 +166,10 @@ mod tests {
         {
             let mut waiting = Box::pin(turns.enter(b"a").unwrap().wait());
             let is_let_in = polled(waiting.as_mut()).await.is_some();
-            assert!(!is_let_in, "it leaves the lock to those who still use it");
+            assert!(
+                !is_let_in,
+                "it leaves the lock to the writes that still use it"
+            );
         }
         drop(first);
         assert_eq!(turns.writes(), 0);

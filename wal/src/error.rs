@@ -16,7 +16,7 @@ pub struct IoFailure {
     pub action: &'static str,
     /// With which file or directory.
     pub path: PathBuf,
-    /// What the system said. Shared, since whoever asks later is told the same.
+    /// What the system said. Shared, since every later caller is told the same.
     pub source: Arc<io::Error>,
 }
 
@@ -58,8 +58,8 @@ impl<T> Blame<T> for io::Result<T> {
     }
 }
 
-/// Why the log cannot be opened, or writes no more. The server stops: nothing that was not reported as synced may be
-/// acknowledged, now or later.
+/// Why the log cannot be opened, or writes no more. The server stops: nothing that was not reported
+/// as synced may be acknowledged, now or later.
 #[derive(Clone, Debug)]
 pub enum WalError {
     /// Another process has the directory.
@@ -67,8 +67,8 @@ pub enum WalError {
         /// Which.
         dir: PathBuf,
     },
-    /// The disk refused something. Nothing is tried twice: after a failed sync the system may drop what it could not
-    /// write and report success the next time.
+    /// The disk refused something. Nothing is tried twice: after a failed sync the system may drop
+    /// what it could not write and report success the next time.
     Io(IoFailure),
     /// What is in the directory cannot be believed, or not be read.
     Replay(ReplayError),
@@ -150,7 +150,8 @@ impl From<ReplayError> for WalError {
     }
 }
 
-/// Why the log was not believed. The server does not start, and nothing in the directory was changed.
+/// Why the log was not believed. The server does not start, and nothing in the directory was
+/// changed.
 #[derive(Clone, Debug)]
 pub enum ReplayError {
     /// A file could not be read.
@@ -180,7 +181,8 @@ pub enum ReplayError {
         /// How long it was made.
         bytes_expected: u64,
     },
-    /// The whole log is gone: there is neither a segment nor a snapshot, but a server has used the directory.
+    /// The whole log is gone: there is neither a segment nor a snapshot, but a server has used the
+    /// directory.
     MissingLog {
         /// The file that shows it.
         file: PathBuf,
@@ -262,7 +264,8 @@ pub enum ReplayError {
     },
 }
 
-/// How we know that a record once was on the disk: why a flaw is not just the end of a write that a crash cut short.
+/// How we know that a record once was on the disk: why a flaw is not just the end of a write that a
+/// crash cut short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     /// A later write, which began only after this one had been synced, is there.
@@ -270,7 +273,8 @@ pub enum Proof {
         /// The offset of a record of it.
         offset: u64,
     },
-    /// There is a later segment, and a segment is begun only after the one before it has been synced.
+    /// There is a later segment, and a segment is begun only after the one before it has been
+    /// synced.
     LaterSegment {
         /// Which.
         sequence: u64,

@@ -1,4 +1,5 @@
-//! Logs made of any bytes, for `fuzz-tests`: what must hold of them, and how bytes become files that get past the checksums.
+//! Logs made of any bytes, for `fuzz-tests`: what must hold of them, and how bytes become files
+//! that get past the checksums.
 
 use crate::error::WalError;
 use crate::log::Options;
@@ -25,8 +26,8 @@ pub fn read_log(files: Vec<(String, Vec<u8>)>) {
     check(&|| Arc::new(ForgetfulDisk::with_files(&files)));
 }
 
-/// A server, `verify`, `dump` and `repair` agree on what is in the directory, and what one of them has opened or repaired the
-/// next one opens.
+/// A server, `verify`, `dump` and `repair` agree on what is in the directory, and what one of them
+/// has opened or repaired the next one opens.
 fn check(disk: &dyn Fn() -> Arc<dyn Disk>) {
     let report = tools::verify_on(&*disk()).expect("memory does not fail");
     let highest = Highest::read_on(&*disk());

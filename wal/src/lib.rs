@@ -1,4 +1,5 @@
-//! The write-ahead log: how fences and leases survive a crash. Format and rules are in `docs/wal.md`.
+//! The write-ahead log: how fences and leases survive a crash. Format and rules are in
+//! `docs/wal.md`.
 //!
 //! ```text
 //! let (log, recovered) = wal::open(dir, &Options::new(Scope::Leases, now_unix_ms))?;
@@ -12,22 +13,22 @@
 //!
 //! # The files
 //!
-//! | file        | what                                                                             |
-//! |-------------|----------------------------------------------------------------------------------|
-//! | `wal.rs`    | an open log, as its users see it                                                 |
-//! | `record.rs` | what the log says; `record/payload.rs`: as bytes                                 |
-//! |             | `record/frame.rs`: how bytes prove that they are a record                        |
-//! | `log.rs`    | the log without threads: read, start, commit, go on in the next segment          |
-//! |             | `log/segment.rs`: its files: names, first pages, segments, spares                |
-//! |             | `log/key.rs`: the key that sessions are signed with; marks a used directory      |
-//! |             | `log/queue.rs`: from appenders to the writer; `log/writer.rs`: the thread        |
-//! |             | `log/snapshot.rs`: writing snapshots; `log/room.rs`: room on the disk            |
-//! | `replay.rs` | reading everything back; `replay/survey.rs`: which files are needed              |
-//! |             | `replay/state.rs`, `replay/leases.rs`: what it adds up to                        |
-//! |             | `replay/recovered.rs`: what a server finds; `replay/highest.rs`: fences only     |
-//! | `tools.rs`  | verify and dump; `tools/show.rs`: a record as a line for people                  |
-//! |             | `tools/scan.rs`: whole records of damaged files; `tools/repair.rs`: a new log    |
-//! | `error.rs`  | what can go wrong; `metrics.rs`: what is counted                                 |
+//! | file        | what                                                                          |
+//! |-------------|-------------------------------------------------------------------------------|
+//! | `wal.rs`    | an open log, as its users see it                                              |
+//! | `record.rs` | what the log says; `record/payload.rs`: as bytes                              |
+//! |             | `record/frame.rs`: how bytes prove that they are a record                     |
+//! | `log.rs`    | the log without threads: read, start, commit, go on in the next segment       |
+//! |             | `log/segment.rs`: its files: names, first pages, segments, spares             |
+//! |             | `log/key.rs`: the key that sessions are signed with; marks a used directory   |
+//! |             | `log/queue.rs`: from appenders to the writer; `log/writer.rs`: the thread     |
+//! |             | `log/snapshot.rs`: writing snapshots; `log/room.rs`: room on the disk         |
+//! | `replay.rs` | reading everything back; `replay/survey.rs`: which files are needed           |
+//! |             | `replay/state.rs`, `replay/leases.rs`: what it adds up to                     |
+//! |             | `replay/recovered.rs`: what a server finds; `replay/highest.rs`: fences only  |
+//! | `tools.rs`  | verify and dump; `tools/show.rs`: a record as a line for people               |
+//! |             | `tools/scan.rs`: whole records of damaged files; `tools/repair.rs`: a new log |
+//! | `error.rs`  | what can go wrong; `metrics.rs`: what is counted                              |
 //!
 //! The disk underneath, real or forgetful, is the crate `disk`.
 //!

@@ -1,5 +1,5 @@
-//! The log itself: opened, appended to, synced. Everything here waits for the disk and none of it knows of threads; the
-//! writer thread owns one of these, and crash tests drive one step by step.
+//! The log itself: opened, appended to, synced. Everything here waits for the disk and none of it
+//! knows of threads; the writer thread owns one of these, and crash tests drive one step by step.
 //!
 //! # Opening
 //!
@@ -40,7 +40,7 @@ pub const SNAPSHOT_LOG_BYTES: u64 = 256 << 20;
 /// How many segments are kept to be used again: what two snapshots' worth of log needs.
 pub const SPARES_MAX: usize = 32;
 
-/// How a log is laid out, and who opens it.
+/// How a log is laid out, and for what it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// What will be written down.
@@ -165,8 +165,9 @@ impl Log {
         self.end
     }
 
-    /// Writes and syncs `records`, as [`Record::append_to`] made them. When this returns `Ok`, they are on the disk; when
-    /// it returns an error, nobody knows, and the log must not be used again.
+    /// Writes and syncs `records`, as [`Record::append_to`] made them. When this returns `Ok`, they
+    /// are on the disk; when it returns an error, they may be or not, and the log must not be used
+    /// again.
     pub(crate) fn commit(&mut self, records: &mut Vec<u8>) -> Result<(), WalError> {
         let total = records.len();
         records.extend_from_slice(&END);
@@ -182,7 +183,8 @@ impl Log {
             if rest == total {
                 self.write(&records[done..])?;
             } else {
-                // The rest goes to the next segment, and the mark of the end is not where it is needed.
+                // The rest goes to the next segment, and the mark of the end is not where it is
+                // needed.
                 self.write(&records[done..rest])?;
                 self.write_behind(bytes, &END)?;
             }
@@ -195,7 +197,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes down that everything so far is on the disk. Not synced: it is a proof for later, and nothing depends on it.
+    /// Writes down that everything so far is on the disk. Not synced: it is a proof for later, and
+    /// nothing depends on it.
     pub(crate) fn mark(&mut self) -> Result<(), WalError> {
         if self.is_marked {
             return Ok(());
@@ -218,8 +221,8 @@ impl Log {
         let sequence = self.segment.sequence + 1;
         let begun = self.shelf.begin_segment(&*self.disk, sequence, self.end);
         let next = begun?;
-        // Only now: whoever finds this must find the next one too. It need not be synced, since it only helps to notice
-        // that a file has gone missing.
+        // Only now: a reader that finds this must find the next one too. It need not be synced,
+        // since it only helps to notice that a file has gone missing.
         self.write_marker(Record::Continued { sequence })?;
         let full = std::mem::replace(&mut self.segment, next);
         self.shelf.close(Closed {
@@ -317,7 +320,8 @@ fn rewrite(disk: &dyn Disk, last: &Link, end: Position) -> Result<Segment, IoFai
     let end_offset = segment.offset(end) as usize;
     let read = segment.file.read_at(&mut bytes[..end_offset], 0);
     read.blame("read", disk, &name)?;
-    // Not the first page: it was synced before the segment had its name, and is never written again.
+    // Not the first page: it was synced before the segment had its name, and is never written
+    // again.
     let page = PAGE_BYTES as usize;
     let written = segment.file.write_at(&bytes[page..], PAGE_BYTES);
     written.blame("write", disk, &name)?;

@@ -1,5 +1,5 @@
-//! What the log counts: written by the writer and by snapshots, read by whoever shows the numbers. All orderings are
-//! relaxed: a number publishes nothing but itself.
+//! What the log counts: written by the writer and by snapshots, read by the metrics page. All
+//! orderings are relaxed: a number publishes nothing but itself.
 
 use crate::replay::Layout;
 use crate::replay::recovered::Recovered;
@@ -10,7 +10,7 @@ use types::Histogram;
 /// How many buckets the log's histograms have.
 pub const BUCKETS: usize = 24;
 
-/// One number that anybody may read.
+/// One number that every thread may read.
 #[derive(Default, Debug)]
 pub struct Number(AtomicU64);
 

@@ -1,9 +1,9 @@
-//! What the log says: the kinds of records and their payloads. How they become bytes is in `payload.rs`, how a record
-//! stands in a file in `frame.rs`.
+//! What the log says: the kinds of records and their payloads. How they become bytes is in
+//! `payload.rs`, how a record stands in a file in `frame.rs`.
 //!
-//! All numbers are little-endian. A byte string at the end of a payload has no length of its own. Kinds are never given a
-//! second meaning and payloads never grow: what is new gets a new kind, and a server that meets a kind it does not know
-//! refuses to start, since a newer one wrote it.
+//! All numbers are little-endian. A byte string at the end of a payload has no length of its own.
+//! Kinds are never given a second meaning and payloads never grow: what is new gets a new kind, and
+//! a server that meets a kind it does not know refuses to start, since a newer one wrote it.
 
 pub(crate) mod frame;
 pub(crate) mod payload;
@@ -22,7 +22,8 @@ pub const FENCE_MAX: u64 = Fence::MAX.get();
 const _: () =
     assert!(frame::HEADER_BYTES + LEASE_BYTES + KEY_BYTES_MAX + NOTE_BYTES_MAX <= RECORD_BYTES_MAX);
 
-/// What a server writes down while it runs, and so what can be believed after it stopped without saying so.
+/// What a server writes down while it runs, and so what can be believed after it stopped without
+/// saying so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Ceilings, horizons and leases longer than a horizon is to cover, with their sessions. Other
@@ -65,7 +66,7 @@ pub struct Lease<'a> {
     pub key: &'a [u8],
     /// Under which fence.
     pub fence: u64,
-    /// By whom.
+    /// The session that holds it.
     pub session: u64,
     /// Whether others may hold the key too.
     pub mode: Mode,
@@ -203,8 +204,8 @@ pub enum Record<'a> {
         /// The segment it goes on in.
         sequence: u64,
     },
-    /// Behind the last record while there is nothing to write: everything before this was on the disk before this was
-    /// written. The next record takes its place.
+    /// Behind the last record while there is nothing to write: everything before this was on the
+    /// disk before this was written. The next record takes its place.
     Synced,
 }
 

@@ -1,16 +1,18 @@
-//! Reading a log back, every byte of it checked: the newest snapshot first, then the segments from where it begins.
+//! Reading a log back, every byte of it checked: the newest snapshot first, then the segments from
+//! where it begins.
 //!
 //! # Where the log ends
 //!
-//! The log ends at the first place in the last segment where no whole record stands. That is either where nothing was
-//! written yet, or where a crash cut a write short, and it does not matter which: what was not synced was not promised.
-//! What must not happen is that damage to something that *was* synced is taken for such an end. So everything behind the
-//! end is searched for a whole record of a later write. A write begins only when the one before it is on the disk, so such
-//! a record proves damage. A record of the *same* write proves nothing: a disk may keep the end of a write and lose its
-//! beginning.
+//! The log ends at the first place in the last segment where no whole record stands. That is either
+//! where nothing was written yet, or where a crash cut a write short, and it does not matter which:
+//! what was not synced was not promised. What must not happen is that damage to something that
+//! *was* synced is taken for such an end. So everything behind the end is searched for a whole
+//! record of a later write. A write begins only when the one before it is on the disk, so such a
+//! record proves damage. A record of the *same* write proves nothing: a disk may keep the end of a
+//! write and lose its beginning.
 //!
-//! Damage within the very last write cannot be told from a crash during it, unless the log was idle afterwards for a
-//! moment: then a [`Record::Synced`] stands behind it and is the proof.
+//! Damage within the very last write cannot be told from a crash during it, unless the log was idle
+//! afterwards for a moment: then a [`Record::Synced`] stands behind it and is the proof.
 
 pub(crate) mod highest;
 pub(crate) mod leases;
@@ -39,7 +41,7 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
-/// Whoever is shown the records.
+/// Reads the records, one after the other.
 pub(crate) trait Visitor {
     /// How many records the snapshot has.
     fn expect(&mut self, _records: u64) {}

@@ -37,7 +37,8 @@ pub struct FileReport {
     pub name: String,
     /// How long it is.
     pub bytes: u64,
-    /// How many records were read from it. Spares and files that nobody needs are not read, nor is what comes after damage.
+    /// How many records were read from it. Spares and obsolete files are not read, nor is what
+    /// comes after damage.
     pub records: u64,
     /// What it is for.
     pub role: &'static str,
@@ -184,12 +185,14 @@ pub enum Entry<'a> {
         offset: u64,
         /// What it says.
         record: &'a Record<'a>,
-        /// It was found by searching, after damage had been met. A server would not believe it as part of a log.
+        /// It was found by searching, after damage had been met. A server would not believe it as
+        /// part of a log.
         is_salvaged: bool,
     },
     /// Behind the last record: a write that a crash cut short, and which a server drops.
     Torn(&'a Torn),
-    /// Here a server would stop reading, and not start. What follows is salvaged, and some of it was shown before.
+    /// Here a server would stop reading, and not start. What follows is salvaged, and some of it
+    /// was shown before.
     Damage(&'a ReplayError),
 }
 
@@ -210,8 +213,9 @@ impl fmt::Display for Entry<'_> {
     }
 }
 
-/// Shows every record in `dir`, in the order of replay. If damage is met, shows that, goes on with whatever whole records can
-/// be found, and returns it. After an error of `show` it is not called again. The directory must not be in use.
+/// Shows every record in `dir`, in the order of replay. If damage is met, shows that, goes on with
+/// whatever whole records can be found, and returns it. After an error of `show` it is not called
+/// again. The directory must not be in use.
 pub fn dump(
     dir: &Path,
     show: &mut dyn FnMut(&Entry<'_>) -> io::Result<()>,

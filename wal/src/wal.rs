@@ -43,7 +43,7 @@ pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recove
     Ok((opened, recovered))
 }
 
-/// A log that was read and that nobody writes yet: what waits for its news is built from what it says.
+/// A log that was read and has no writer yet: its listener is built from what it says.
 pub struct Opened {
     found: Found,
     options: Options,
@@ -120,8 +120,8 @@ impl Wal {
         self.append_batch(batch)
     }
 
-    /// Appends several records at once, for the price of one. A batch without records is on the disk
-    /// as soon as everything is that was appended before.
+    /// Appends several records at once, for the price of one. A batch without records is on the
+    /// disk as soon as everything is that was appended before.
     pub fn append_batch(&self, batch: Batch) -> Ticket {
         if batch.is_empty() {
             return self.barrier();
@@ -146,8 +146,8 @@ impl Wal {
         self.queue.wait(ticket)
     }
 
-    /// Whether more than [`QUEUE_BYTES_MAX`] wait to be written: the disk does not keep up, and callers should read no
-    /// further requests until it does.
+    /// Whether more than [`QUEUE_BYTES_MAX`] wait to be written: the disk does not keep up, and
+    /// callers should read no further requests until it does.
     pub fn is_congested(&self) -> bool {
         self.queue.is_congested()
     }
@@ -218,8 +218,9 @@ impl Wal {
             || self.spare_shortage.is_on() && self.shelf.closed_count() > 0
     }
 
-    /// Begins a snapshot. Everything that a record on the disk says must be visible to the caller by now; then it adds
-    /// all ceilings, the horizon, all sessions and all leases, and finishes it. The log goes on meanwhile.
+    /// Begins a snapshot. Everything that a record on the disk says must be visible to the caller
+    /// by now; then it adds all ceilings, the horizon, all sessions and all leases, and finishes
+    /// it. The log goes on meanwhile.
     pub fn begin_snapshot(&self, now_unix_ms: u64) -> Result<Snapshot<'_>, WalError> {
         if self.is_snapshot_under_way.swap(true, Ordering::Acquire) {
             return Err(WalError::SnapshotUnderWay);
@@ -241,8 +242,8 @@ impl Wal {
         }
     }
 
-    /// Stops in good order: writes what was appended and that this was all, and gives the directory back. Whoever appends
-    /// afterwards waits for ever.
+    /// Stops in good order: writes what was appended and that this was all, and gives the directory
+    /// back. Records that are appended afterwards are never synced.
     pub fn close(&self, now_unix_ms: u64) -> Result<(), WalError> {
         let mut batch = Batch::new();
         batch.push_any(&Record::CleanStop {
@@ -315,8 +316,8 @@ pub struct Snapshot<'a> {
 }
 
 impl Snapshot<'_> {
-    /// Adds one record: a ceiling, the horizon, the clock, a session ([`Record::SessionOpened`]) or a lease
-    /// ([`Record::Granted`]), in any order.
+    /// Adds one record: a ceiling, the horizon, the clock, a session ([`Record::SessionOpened`]) or
+    /// a lease ([`Record::Granted`]), in any order.
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), WalError> {
         let file = self.file.as_mut().expect("taken by `finish` only");
         let added = file.add(record);
@@ -336,7 +337,8 @@ impl Snapshot<'_> {
     /// Completes the snapshot, and makes room of the log before it. Waits for the disk.
     pub fn finish(mut self) -> Result<(), WalError> {
         let wal = self.wal;
-        // What was added may show the effects of records that are not on the disk yet: see `snapshot.rs`.
+        // What was added may show the effects of records that are not on the disk yet: see
+        // `snapshot.rs`.
         wal.wait(wal.queue.issued())?;
         let log_end = wal.queue.position();
         let file = self.file.take().expect("taken here only");

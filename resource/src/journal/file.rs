@@ -92,8 +92,8 @@ impl LogFile {
 
     /// Writes a new log that says what `ledger` knows, and goes on in that one.
     ///
-    /// If it fails before the new log has taken the old one's name, nothing has changed, and the old
-    /// one is used until it has doubled again.
+    /// If it fails before the new log has taken the old one's name, nothing has changed, and the
+    /// old one is used until it has doubled again.
     pub(super) fn rewrite<V: Value>(
         &mut self,
         ledger: &Mutex<Ledger<V>>,

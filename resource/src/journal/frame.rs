@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! file    header, frame, frame, ...
-//! header  "FPMARKS\n" | version u8 | kind u8 | zero u16 | seed 16 bytes | crc u32             32 bytes
+//! header  "FPMARKS\n" | version u8 | kind u8 | zero u16 | seed 16 bytes | crc u32   32 bytes
 //! frame   "FMRK" | body_bytes u32 | sequence u64 | crc u32 | body
 //! body    entry, entry, ...                                                     at least one
 //! entry   1 | fence u64 | key_bytes u16 | value_bytes u32 | key | value         a write
 //!         2 | fence u64 | cell u32                                              a floor
 //! ```
 //!
-//! All numbers little-endian. A frame is one batch: what was written together and synced together, so it is there as a whole
-//! or was never acknowledged. Its checksum (CRC32C) covers the file's seed, the sequence, the length and the body. The seed
-//! is random and never leaves the machine: nobody can send a value that looks like a frame of this file.
+//! All numbers little-endian. A frame is one batch: what was written together and synced together,
+//! so it is there as a whole or was never acknowledged. Its checksum (CRC32C) covers the file's
+//! seed, the sequence, the length and the body. The seed is random and never leaves the machine: no
+//! client can send a value that looks like a frame of this file.
 
 use crate::ledger::{Ledger, Seed, Value};
 use crate::limits::{FRAME_BODY_BYTES_MAX, KEY_BYTES_MAX};
@@ -100,7 +101,8 @@ impl Frame {
         self.bytes.extend(cell.to_le_bytes());
     }
 
-    /// Closes the frame. Its bytes are to be written as they are; it is empty again after [`Frame::clear`].
+    /// Closes the frame. Its bytes are to be written as they are; it is empty again after
+    /// [`Frame::clear`].
     pub(crate) fn seal(&mut self, seed: &Seed, sequence: u64) -> &[u8] {
         let body_bytes = self.body_bytes();
         assert!(
@@ -122,7 +124,8 @@ impl Frame {
     }
 }
 
-/// The frame at the beginning of `bytes`: its sequence and its body. `None`: there is no whole frame here.
+/// The frame at the beginning of `bytes`: its sequence and its body. `None`: there is no whole
+/// frame here.
 pub(crate) fn split<'a>(bytes: &'a [u8], seed: &Seed) -> Option<(u64, &'a [u8])> {
     let head = bytes.get(..FRAME_HEAD_BYTES)?;
     let body_bytes = u32_at(head, 4) as usize;

@@ -1,4 +1,5 @@
-//! The log under every kind of end: at each byte, with each byte wrong, in the middle of being rewritten.
+//! The log under every kind of end: at each byte, with each byte wrong, in the middle of being
+//! rewritten.
 
 mod forgetful;
 

@@ -1,16 +1,19 @@
 //! What is left of forgotten keys: floors, in a fixed amount of memory.
 //!
-//! One floor for everything forgotten would be safe, and useless as soon as one busy key was forgotten: fences are counted
-//! per key, so quiet keys lie below the busy one's floor for ever. Hence many floors. A key stands on one cell in each of
-//! [`ROWS`] rows, chosen by its hash; forgetting the key raises all of them to its fence; a key that is not remembered has
-//! as its floor the **lowest** of its cells.
+//! One floor for everything forgotten would be safe, and useless as soon as one busy key was
+//! forgotten: fences are counted per key, so quiet keys lie below the busy one's floor for ever.
+//! Hence many floors. A key stands on one cell in each of [`ROWS`] rows, chosen by its hash;
+//! forgetting the key raises all of them to its fence; a key that is not remembered has as its
+//! floor the **lowest** of its cells.
 //!
-//! Why that is safe: each cell of a forgotten key was raised to its fence and cells never fall, so the lowest of them is
-//! at or above that fence. Other keys can only have raised it further. Why it is useful: a key is refused wrongly only if
-//! forgotten keys with higher fences hit it in every row. With n forgotten keys that happens to about
-//! (1 - e^(-n / CELLS))^ROWS of the others: 4 in 10 000 at n = 10 000, 4 in 10 at n = 100 000, and then nearly all.
+//! Why that is safe: each cell of a forgotten key was raised to its fence and cells never fall, so
+//! the lowest of them is at or above that fence. Other keys can only have raised it further. Why it
+//! is useful: a key is refused wrongly only if forgotten keys with higher fences hit it in every
+//! row. With n forgotten keys that happens to about (1 - e^(-n / CELLS))^ROWS of the others: 4 in
+//! 10 000 at n = 10 000, 4 in 10 at n = 100 000, and then nearly all.
 //!
-//! The hash is keyed with a random seed, so nobody can choose keys that meet, and it is stable: the cells are in the log.
+//! The hash is keyed with a random seed, so no client can choose keys that meet, and it is stable:
+//! the cells are in the log.
 
 use protocol::Fence;
 use siphasher::sip128::{Hasher128, SipHasher13};

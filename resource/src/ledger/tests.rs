@@ -30,7 +30,7 @@ fn refusing(keys_max: usize, bytes_max: u64) -> Ledger<Bytes> {
     Ledger::new(bounds, [7; 16])
 }
 
-/// Admits and applies, as those do who have the key's turn.
+/// Admits and applies, as the owner of the key's turn does.
 fn write<V: super::Value>(
     ledger: &mut Ledger<V>,
     key: &str,
@@ -46,8 +46,8 @@ fn write<V: super::Value>(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever is let through would have been let through by a guard with memory without end; whatever such a guard lets
-    /// through is let through as long as all keys fit.
+    /// Whatever is let through would have been let through by a guard with memory without end;
+    /// whatever such a guard lets through is let through as long as all keys fit.
     #[test]
     fn forgetting_never_lets_a_stale_fence_through(
         keys_max in 1_usize..6,

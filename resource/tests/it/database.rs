@@ -1,6 +1,6 @@
 //! A real PostgreSQL in a temporary directory, reached over a socket in that directory only.
 //!
-//! PostgreSQL refuses to run as root, so where the tests do, it runs as somebody who may do nothing else.
+//! PostgreSQL refuses to run as root, so where the tests do, it runs as another user.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -31,8 +31,8 @@ impl Database {
                 # The guard for transactions was not tried. Install it to test that too:  #\n\
                 #     apt-get install postgresql                                          #\n\
                 ###########################################################################\n";
-            // Past the capture of the test harness, which would hide it from everybody while the test passes. Appended: a
-            // file that stands behind it must not be cut off.
+            // Past the capture of the test harness, which would hide it while the test passes.
+            // Appended: a file that stands behind it must not be cut off.
             let mut stderr = fs::OpenOptions::new();
             let stderr = stderr.append(true).open("/dev/stderr");
             if stderr
@@ -138,7 +138,7 @@ impl Drop for Database {
     }
 }
 
-/// Where the programs are: Debian keeps the servers of all versions out of everybody's way.
+/// Where the programs are: Debian keeps the servers of all versions out of the search path.
 fn programs() -> Option<PathBuf> {
     let mut places: Vec<PathBuf> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -171,7 +171,7 @@ struct User {
 }
 
 impl User {
-    /// Somebody else, if we are root.
+    /// Another user, if we are root.
     fn to_run_as() -> Option<User> {
         let is_root = fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0);
         if !is_root {

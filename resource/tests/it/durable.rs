@@ -1,4 +1,5 @@
-//! A guard's log over restarts. What a crash does to the file itself is tested where the file is: `src/journal/tests.rs`.
+//! A guard's log over restarts. What a crash does to the file itself is tested where the file is:
+//! `src/journal/tests.rs`.
 
 use crate::guard::fence;
 use resource::{FenceGuard, JournalError, Refusal, Seen};

@@ -1,5 +1,6 @@
-//! What a guard's rule for forgotten keys costs, by the lock server that it stands behind. The question is how many keys that are
-//! new, and under a lock that is really held, are refused because of keys that were forgotten.
+//! What a guard's rule for forgotten keys costs, by the lock server that it stands behind. The
+//! question is how many keys that are new, and under a lock that is really held, are refused
+//! because of keys that were forgotten.
 
 use engine::{Acquire, Alone, Engine, Key, Outcome, Seat, Settings, Tick};
 use resource::{Fence, FenceGuard, Refusal, WhenFull};
@@ -15,7 +16,8 @@ const STEP_MS: u64 = 5;
 
 const TTL_MS: u64 = 1_000;
 
-/// Which share of the new keys is refused, the later half of them counted. `fence_of` is the lock server.
+/// Which share of the new keys is refused, the later half of them counted. `fence_of` is the lock
+/// server.
 fn refused_share(guard: &FenceGuard, mut fence_of: impl FnMut(u64, &str) -> Fence) -> f64 {
     let mut refused = 0;
     for number in 0..KEYS {
@@ -26,7 +28,8 @@ fn refused_share(guard: &FenceGuard, mut fence_of: impl FnMut(u64, &str) -> Fenc
     refused as f64 / (KEYS / 2) as f64
 }
 
-/// Fencepost's engine, with its defaults. Keys that it has no more use for, it forgets as well, and raises its own floors.
+/// Fencepost's engine, with its defaults. Keys that it has no more use for, it forgets as well, and
+/// raises its own floors.
 struct Server {
     engine: Engine<Alone>,
     seat: Seat,
@@ -49,7 +52,7 @@ impl Server {
         let acquire = Acquire::exclusive(key, TTL_MS);
         let outcome = self.engine.acquire(&mut self.seat, &acquire, self.now);
         let Outcome::Granted(grant) = outcome else {
-            panic!("nobody else wants it: {outcome:?}");
+            panic!("no other client wants it: {outcome:?}");
         };
         self.engine
             .release(&mut self.seat, key, grant.fence, self.now);
@@ -71,8 +74,8 @@ fn behind_fencepost_forgetting_costs_next_to_nothing_where_busy_keys_come_and_go
     let guard = FenceGuard::builder().keys_max(KEYS_MAX).in_memory();
     let mut server = Server::start();
     let share = refused_share(&guard, |number, key| {
-        // Fifty keys take half of all grants, for a minute; then they are never heard of again, and leave high floors in
-        // some of the shards.
+        // Fifty keys take half of all grants, for a minute; then they are never heard of again, and
+        // leave high floors in some of the shards.
         let busy = format!("busy/{}/{}", number / 6_000, number * 7 % 50);
         let fence = server.fence_of(&busy);
         let _ = guard.write_blocking(&busy, fence, || ());

@@ -79,7 +79,8 @@ fn crowd_of_threads(guard: FenceGuard) {
                             Err(Refusal::Stale(stale)) => assert_eq!(stale.got, fence),
                             Err(refusal) => panic!("{refusal}"),
                         }
-                        // Another key, so that the hot one is forgotten again and again where there is room for one only.
+                        // Another key, so that the hot one is forgotten again and again where there
+                        // is room for one only.
                         let other = format!("{writer}");
                         let _ = guard.write_blocking(other, fence, || ());
                     }

@@ -210,7 +210,8 @@ async fn other_paths_and_methods_are_told_so() {
     );
 }
 
-/// Of the writes that were accepted, the one with the highest fence took effect last, and no fence was accepted twice.
+/// Of the writes that were accepted, the one with the highest fence took effect last, and no fence
+/// was accepted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_writers_over_sockets_leave_the_value_of_the_highest_fence() {
     let dir = tempfile::TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! The layer in front of a service of somebody else's, over real sockets.
+//! The layer in front of a service that knows nothing of fences, over real sockets.
 
 use crate::support::{Running, get, in_time, put, send, until};
 use axum::Router;
@@ -185,8 +185,8 @@ async fn keys_can_be_wider_than_paths() {
     );
 }
 
-/// hyper drops the handler of a client that hangs up. The write behind it must be over before the next one begins all the
-/// same: what it set in motion cannot be called back.
+/// hyper drops the handler of a client that hangs up. The write behind it must be over before the
+/// next one begins all the same: what it set in motion cannot be called back.
 #[tokio::test]
 async fn a_client_that_hangs_up_does_not_let_the_next_write_overtake_its_own() {
     let seats = Arc::new(Seats::default());

@@ -138,7 +138,7 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
                         match try_send(at, "PUT", &path, &headers, value.as_bytes()).await {
                             Some(reply) if reply.status == 200 => last = Some(fence),
                             Some(reply) => panic!("{reply:?}"),
-                            // Killed. Whether this one is there, nobody knows.
+                            // Killed. This one may be there or not.
                             None => break,
                         }
                         if fence == 25 + round * 1_000_000 {
@@ -165,7 +165,8 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
 async fn a_log_that_cannot_be_written_refuses_everything_and_loses_nothing() {
     let dir = TempDir::new().unwrap();
     let mut command = Command::new("sh");
-    // Blocks of 512 or 1024 bytes, depending on the shell. The signal for a file grown too long would end the process.
+    // Blocks of 512 or 1024 bytes, depending on the shell. The signal for a file grown too long
+    // would end the process.
     command.args([
         "-c",
         "trap '' XFSZ; ulimit -f 8; exec \"$@\"",

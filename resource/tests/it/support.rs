@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 /// Longer than any test takes when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is to come about, or the test fails: without this, what never comes would be a test that never ends.
+/// What is to come about, or the test fails: without this, what never comes would be a test that
+/// never ends.
 pub(crate) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     timeout(PATIENCE, what)
         .await
@@ -81,7 +82,8 @@ pub(crate) async fn try_send(
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
     );
-    // A server that refuses a long body may close before it has read all of it; its answer is there nevertheless.
+    // A server that refuses a long body may close before it has read all of it; its answer is there
+    // nevertheless.
     let _ = stream.write_all(&[head.as_bytes(), body].concat()).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;

@@ -13,7 +13,7 @@ pub(crate) struct Wakeup {
     pub(crate) late_acks: Option<SyncHook>,
 }
 
-/// Takes a moment.
+/// A hook that holds the acknowledgement up for a moment.
 pub(crate) type SyncHook = Arc<dyn Fn() + Send + Sync>;
 
 impl Listener for Wakeup {

@@ -1,4 +1,5 @@
-//! The grace period: after a stop without notice, holders may claim what they held, and nothing new is granted.
+//! The grace period: after a stop without notice, holders may claim what they held, and nothing new
+//! is granted.
 
 use engine::{Fence, Tick};
 use hashbrown::HashSet;
@@ -6,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wal::Record;
 
-/// How far the server has come to know who holds what.
+/// How far the server has come to know the holders of before.
 #[derive(Default)]
 pub(crate) struct Recovery {
     is_on: AtomicBool,
@@ -15,7 +16,8 @@ pub(crate) struct Recovery {
     claimed: AtomicU64,
     /// The horizon of the servers before, which counts until it has passed.
     horizon: Horizon,
-    /// Keys and fences that were taken away by force in the grace period. Not more than locks that were held.
+    /// Keys and fences that were taken away by force in the grace period. Not more than locks that
+    /// were held.
     taken_away: Mutex<HashSet<(Box<[u8]>, Fence)>>,
 }
 
@@ -49,7 +51,8 @@ impl Horizon {
 }
 
 impl Recovery {
-    /// A server that goes on where another one stopped. Its grace period lasts until `until`, if it has one.
+    /// A server that goes on where another one stopped. Its grace period lasts until `until`, if it
+    /// has one.
     pub(crate) fn new(until: Option<Tick>, horizon: Horizon) -> Self {
         Recovery {
             is_on: AtomicBool::new(until.is_some()),
@@ -72,8 +75,8 @@ impl Recovery {
         (self.is_on() && left_ms > 0).then_some(left_ms)
     }
 
-    /// As the wire has it: how long not all holders are known. At least 1, since the first ceiling may be raised a little after
-    /// the time is up.
+    /// As the wire has it: how long not all holders are known. At least 1, since the first ceiling
+    /// may be raised a little after the time is up.
     #[inline]
     pub(crate) fn recovering_ms(&self, now: Tick) -> Option<u32> {
         if !self.is_on() {
@@ -87,8 +90,8 @@ impl Recovery {
         self.is_on.store(false, Ordering::Release);
     }
 
-    /// A lock was taken away by force. If that was in the grace period, it cannot be claimed any more: its end is in the log,
-    /// and replay takes an end as final.
+    /// A lock was taken away by force. If that was in the grace period, it cannot be claimed any
+    /// more: its end is in the log, and replay takes an end as final.
     pub(crate) fn note_taken_away(&self, key: &[u8], fence: Fence) {
         if self.is_on() {
             self.taken_away.lock().insert((key.into(), fence));

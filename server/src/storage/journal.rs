@@ -1,6 +1,6 @@
 //! Where records go, and how their appenders learn that they are safe there. Cores, keeper and
-//! start-up append and wait through this type alone, so another log can take the place of the one on
-//! this node's disk: a replicated one settles a ticket when a majority has its records.
+//! start-up append and wait through this type alone, so another log can take the place of the one
+//! on this node's disk: a replicated one settles a ticket when a majority has its records.
 //!
 //! With one variant, every call is a call of [`Wal`]. What concerns the files of the log
 //! (snapshots, segments, their numbers) is not part of the seam: see [`Journal::disk`].

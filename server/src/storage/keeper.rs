@@ -1,6 +1,6 @@
-//! The keeper: one thread that raises ceilings before they are reached, pushes the horizon before leases get there, ends the
-//! grace period and tells the log when the wall clock was set. In normal running no core waits for it. It does nothing that
-//! takes longer than a sync: see `upkeep.rs`.
+//! The keeper: one thread that raises ceilings before they are reached, pushes the horizon before
+//! leases get there, ends the grace period and tells the log when the wall clock was set. In normal
+//! running no core waits for it. It does nothing that takes longer than a sync: see `upkeep.rs`.
 
 use super::opening::{next_ceiling, open_up, push_ceilings};
 use super::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
@@ -60,8 +60,8 @@ impl Keeper {
                 }
             }
         });
-        // The alarm is not rung before clients are let in, and an earlier ring is found in the first
-        // round.
+        // The alarm is not rung before clients are let in, and an earlier ring is found in the
+        // first round.
         alarm.set_keeper(thread.thread().clone());
         Keeper {
             is_stopping,
@@ -125,7 +125,8 @@ impl Rounds {
     fn push_horizon(&self) -> Result<(), WalError> {
         let latest_ms = self.storage.latest_end_ms.load(Ordering::Relaxed);
         let horizon_ms = self.storage.horizon_ms.load(Ordering::Relaxed);
-        // Half of the way ahead is used up. An engine in which nothing is granted any more needs no further horizon.
+        // Half of the way ahead is used up. An engine in which nothing is granted any more needs no
+        // further horizon.
         if latest_ms + HORIZON_AHEAD_MS / 2 <= horizon_ms {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! A matrix of lives: whatever the mode of each server and however it ends, no key is granted before
-//! every lease that was acknowledged for it has ended, and fences only rise.
+//! A matrix of lives: whatever the mode of each server and however it ends, no key is granted
+//! before every lease that was acknowledged for it has ended, and fences only rise.
 //!
-//! One directory, on the disk that forgets, is served by up to five servers in a row. Each has a mode,
-//! clients that take, renew, claim and release locks, and an end. What clients were told is a
+//! One directory, on the disk that forgets, is served by up to five servers in a row. Each has a
+//! mode, clients that take, renew, claim and release locks, and an end. What clients were told is a
 //! promise until its time has passed, over all lives. The disk's syncs are acknowledged late, at
 //! random, so that snapshots are begun between a sync and its acknowledgement.
 //!

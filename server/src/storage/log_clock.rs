@@ -224,7 +224,8 @@ mod tests {
         LogClock::begin(Clock::start(), wall, unix_ms, ahead_ms)
     }
 
-    /// Time goes on from the first server to the second: not back, and not by a step of the wall clock.
+    /// Time goes on from the first server to the second: not back, and not by a step of the wall
+    /// clock.
     fn assert_goes_on(first: &LogClock, second: &LogClock) {
         let (before, after) = (first.now_unix_ms(), second.now_unix_ms());
         // Both cut off what is left of a millisecond.

@@ -1,8 +1,8 @@
 //! Which leases this server writes down one by one, although it writes down fences only.
 //!
-//! In `fence` mode a short lease leaves no record: after a crash, the grace period covers it. A lease
-//! longer than that may be is written down, and from then on so is everything that happens to it.
-//! Here is which ones those are. Most releases are of short leases and must not pay for the
+//! In `fence` mode a short lease leaves no record: after a crash, the grace period covers it. A
+//! lease longer than that may be is written down, and from then on so is everything that happens to
+//! it. Here is which ones those are. Most releases are of short leases and must not pay for the
 //! question: a count answers it when there are no long ones, and a small filter answers it for
 //! nearly all others.
 //!
@@ -28,8 +28,8 @@ pub(crate) struct LongLeases {
     filter: Box<[AtomicU32]>,
     parts: Box<[Mutex<HashTable<u64>>]>,
     hasher: RandomState,
-    /// Leases that were taken away, by force or by a grant under a higher fence, until the core that
-    /// did it writes that down. Never more than there were long leases.
+    /// Leases that were taken away, by force or by a grant under a higher fence, until the core
+    /// that did it writes that down. Never more than there were long leases.
     taken_away: Mutex<Vec<TakenAway>>,
     taken_away_count: AtomicUsize,
 }
@@ -116,8 +116,8 @@ impl LongLeases {
         }
     }
 
-    /// The leases of this key that the calling thread took away and has not written down as over yet;
-    /// or that under one fence only. Each is handed out once.
+    /// The leases of this key that the calling thread took away and has not written down as over
+    /// yet; or that under one fence only. Each is handed out once.
     #[inline]
     pub(crate) fn to_write_down(&self, key: &[u8], only: Option<u64>) -> Vec<u64> {
         if self.taken_away_count.load(Ordering::Acquire) == 0 {

@@ -1,32 +1,35 @@
 //! What has to survive a crash, and which part of the server sees to it.
 //!
-//! | file             | what                                                                       |
-//! |------------------|----------------------------------------------------------------------------|
-//! | `mod.rs`         | the log as all cores share it, and the horizon                             |
-//! | `journal.rs`     | the seam: where records go, and when they are safe there                   |
-//! | `log_clock.rs`   | the time in which everything is written                                    |
-//! | `long_leases.rs` | which leases are written down one by one in `fence`                        |
-//! | `alarm.rs`       | the engine says that fences run low                                        |
-//! | `grace.rs`       | after a crash: how long holders may claim their locks                      |
-//! | `opening.rs`     | at the start: read the log, decide about floor and grace                   |
-//! | `restore.rs`     | at the start: put sessions and locks back                                  |
-//! | `keeper.rs`      | a thread that raises ceilings and horizon before they are reached          |
-//! | `upkeep.rs`      | a thread for what takes long: snapshots, and the next segment of the log   |
-//! | `snapshot.rs`    | everything that is held, written down at once                              |
+//! | file             | what                                                                     |
+//! |------------------|--------------------------------------------------------------------------|
+//! | `mod.rs`         | the log as all cores share it, and the horizon                           |
+//! | `journal.rs`     | the seam: where records go, and when they are safe there                 |
+//! | `log_clock.rs`   | the time in which everything is written                                  |
+//! | `long_leases.rs` | which leases are written down one by one in `fence`                      |
+//! | `alarm.rs`       | the engine says that fences run low                                      |
+//! | `grace.rs`       | after a crash: how long holders may claim their locks                    |
+//! | `opening.rs`     | at the start: read the log, decide about floor and grace                 |
+//! | `restore.rs`     | at the start: put sessions and locks back                                |
+//! | `keeper.rs`      | a thread that raises ceilings and horizon before they are reached        |
+//! | `upkeep.rs`      | a thread for what takes long: snapshots, and the next segment of the log |
+//! | `snapshot.rs`    | everything that is held, written down at once                            |
 //!
 //! The first six know neither cores nor sessions. The others stand above them: they read and write
 //! the engine, and nothing else of the server needs them but its start.
 //!
-//! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which request in `core/record.rs`.
+//! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which
+//! request in `core/record.rs`.
 //!
 //! # What is promised
 //!
-//! - **A fence** is granted only below a ceiling that is on the disk. The engine checks it with every grant; the keeper raises
-//!   a ceiling when half of its fences are used, so that nobody waits for it.
-//! - **`fence`**: no lease of up to `--grace-max` that was acknowledged ends after the horizon that is on
-//!   the disk. The keeper keeps it a little ahead of the latest end; a lease that would end behind it is
-//!   acknowledged when a later horizon is on the disk. So after a crash it is known how long the grace
-//!   period must be, and it is never longer than `--grace-max`. Longer leases are written down one by one.
+//! - **A fence** is granted only below a ceiling that is on the disk. The engine checks it with
+//!   every grant; the keeper raises a ceiling when half of its fences are used, so that no acquirer
+//!   waits for it.
+//! - **`fence`**: no lease of up to `--grace-max` that was acknowledged ends after the horizon that
+//!   is on the disk. The keeper keeps it a little ahead of the latest end; a lease that would end
+//!   behind it is acknowledged when a later horizon is on the disk. So after a crash it is known
+//!   how long the grace period must be, and it is never longer than `--grace-max`. Longer leases
+//!   are written down one by one.
 //! - **`lease`**: nothing is acknowledged before its record is on the disk.
 //! - **The first error is the last.** Whatever the disk refuses ends the process at once, with
 //!   [`EXIT_DISK`]: nothing that waits for a record is acknowledged any more, and nothing is tried
@@ -69,11 +72,11 @@ use wal::{Batch, Record, Scope, Ticket, WalError};
 /// The exit code of a server whose disk failed: EX_IOERR.
 pub const EXIT_DISK: i32 = 74;
 
-/// How far the horizon is pushed beyond the latest end of a lease. More makes the grace period after a crash longer, less
-/// makes syncs more frequent.
+/// How far the horizon is pushed beyond the latest end of a lease. More makes the grace period
+/// after a crash longer, less makes syncs more frequent.
 const HORIZON_AHEAD_MS: u64 = 2_000;
 
-/// How much finer than this nobody wants to know when the latest lease ends: it saves a write for most grants.
+/// The latest end of a lease is kept this much too late: most grants then need not write it.
 const LATEST_END_GRAIN_MS: u64 = 64;
 
 /// The log, as all cores share it.
@@ -86,8 +89,8 @@ pub(crate) struct Storage {
     pub(crate) long: Arc<LongLeases>,
     /// The horizon on the disk, as a tick.
     horizon_ms: AtomicU64,
-    /// The highest horizon that was asked for, as a tick. It may be on the disk before the core that
-    /// asked for it hears so: what a snapshot says must not be lower.
+    /// The highest horizon that was asked for, as a tick. It may be on the disk before the core
+    /// that asked for it hears so: what a snapshot says must not be lower.
     horizon_asked_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
@@ -116,8 +119,8 @@ impl Storage {
         }
     }
 
-    /// Makes the first horizon durable, beyond all short leases that were put back. From that record
-    /// on, what becomes of them is not written down any more. Waits for the disk.
+    /// Makes the first horizon durable, beyond all short leases that were put back. From that
+    /// record on, what becomes of them is not written down any more. Waits for the disk.
     fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
         self.write_horizon(Storage::horizon_for(latest_end))
     }
@@ -186,7 +189,8 @@ impl Storage {
         left_ms.min(u64::from(self.lease_ms_max))
     }
 
-    /// Whether every lease that ends at `until` is covered by the horizon on the disk; and takes note of it.
+    /// Whether every lease that ends at `until` is covered by the horizon on the disk; and takes
+    /// note of it.
     #[inline]
     pub(crate) fn covers(&self, until: Tick) -> bool {
         let until_ms = until.as_ms();

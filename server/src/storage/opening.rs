@@ -102,8 +102,8 @@ impl Opening {
         }
     }
 
-    /// Starts to write, and makes the first ceilings, long leases that were found and the first horizon
-    /// durable. Waits for the disk.
+    /// Starts to write, and makes the first ceilings, long leases that were found and the first
+    /// horizon durable. Waits for the disk.
     pub(crate) fn start(
         self,
         listener: impl Listener,
@@ -161,8 +161,8 @@ fn highest_of(recovered: &Recovered) -> Highest {
     }
 }
 
-/// The floor of a server that keeps nothing: above every fence of the servers before it that did. Reads the data directory,
-/// takes no lock and changes nothing.
+/// The floor of a server that keeps nothing: above every fence of the servers before it that did.
+/// Reads the data directory, takes no lock and changes nothing.
 pub(crate) fn floor_without_log(
     config: &Config,
     disk: Option<&dyn Disk>,
@@ -183,10 +183,11 @@ pub(crate) fn floor_without_log(
 
 /// Every fence lies above this.
 ///
-/// Above the clock: a million fences for every second since 1970, so that a server without a log rises as well. And above the
-/// highest ceiling by a million for every second since it was known: a server without a log may have run here since then,
-/// and it began at the ceiling as well. Ceilings can be ahead of the clock: each start raises them by about a second, and a
-/// repair by half a year.
+/// Above the clock: a million fences for every second since 1970, so that a server without a log
+/// rises as well. And above the highest ceiling by a million for every second since it was known: a
+/// server without a log may have run here since then, and it began at the ceiling as well. Ceilings
+/// can be ahead of the clock: each start raises them by about a second, and a repair by half a
+/// year.
 fn floor(highest: &Highest, clock_floor: Fence) -> Fence {
     if highest.ceiling == 0 {
         return clock_floor;
@@ -232,8 +233,8 @@ fn report(recovered: &Recovered) {
     );
 }
 
-/// How long leases may still live that no record names. Whatever mode the last server ran in, and however
-/// it stopped: only a clean stop, or the horizon's end, means that every lease is known.
+/// How long leases may still live that no record names. Whatever mode the last server ran in, and
+/// however it stopped: only a clean stop, or the horizon's end, means that every lease is known.
 fn grace(recovered: &Recovered, now_unix_ms: u64, is_on: bool) -> Duration {
     let left_ms = recovered.horizon_unix_ms.saturating_sub(now_unix_ms);
     // Every such lease was granted before now.
@@ -257,7 +258,8 @@ fn grace(recovered: &Recovered, now_unix_ms: u64, is_on: bool) -> Duration {
     left
 }
 
-/// Makes a fresh ceiling durable for all shards and allows it: the grace period is over. Waits for the disk.
+/// Makes a fresh ceiling durable for all shards and allows it: the grace period is over. Waits for
+/// the disk.
 pub(super) fn open_up(storage: &Storage, engine: &Engine<Switchboard>, now: Tick) {
     let ceiling = next_ceiling(engine.ceiling(0));
     let mut batch = Batch::new();

@@ -1,5 +1,5 @@
-//! Putting back what the log knows: sessions first, then their locks, shared out over the cores, each of which then owns its part
-//! until the sessions end.
+//! Putting back what the log knows: sessions first, then their locks, shared out over the cores,
+//! each of which then owns its part until the sessions end.
 
 use super::{FOREVER_UNIX_MS, Opening};
 use crate::core::shared::Shared;
@@ -23,7 +23,7 @@ pub(crate) struct Restored {
     pub(crate) latest_end: Tick,
 }
 
-/// Puts back sessions and locks. Before anybody else uses the server.
+/// Puts back sessions and locks, before the server has clients.
 pub(crate) fn restore(shared: &Shared, opening: &Opening) -> Result<Restored, Limit> {
     let now = shared.clock.now();
     let now_unix_ms = opening.clock.unix_ms(now);

@@ -1,5 +1,5 @@
-//! Snapshots: ceilings, horizon, sessions and leases as they are, written beside the log while it goes on. At a clean stop
-//! nothing goes on, and the snapshot is exact.
+//! Snapshots: ceilings, horizon, sessions and leases as they are, written beside the log while it
+//! goes on. At a clean stop nothing goes on, and the snapshot is exact.
 
 use super::Storage;
 use crate::core::mail::Mail;
@@ -46,8 +46,8 @@ pub(super) fn take(shared: &Shared, storage: &Storage) -> Result<(), WalError> {
     snapshot.finish()
 }
 
-/// Waits until each core has appended what it had decided when this was called. `false`: the server stops, or a core is so
-/// busy that the snapshot had better be taken another time.
+/// Waits until each core has appended what it had decided when this was called. `false`: the server
+/// stops, or a core is so busy that the snapshot had better be taken another time.
 fn have_cores_append(shared: &Shared) -> bool {
     let (done, all_done) = mpsc::channel::<()>();
     for post in &*shared.engine.host().posts {
@@ -78,10 +78,12 @@ pub(super) fn take_if_room(shared: &Shared, storage: &Storage) -> Result<(), Wal
 }
 
 impl Storage {
-    /// The last things a server does: writes down everything that is held, and that it stops in good order.
+    /// The last things a server does: writes down everything that is held, and that it stops in
+    /// good order.
     pub(crate) fn close(&self, shared: &Shared) -> Result<(), WalError> {
         let now_unix_ms = self.clock.now_unix_ms();
-        // A server that stops in its grace period does not know what is held: its successor must wait as long.
+        // A server that stops in its grace period does not know what is held: its successor must
+        // wait as long.
         if shared.recovery.is_on() {
             return Ok(());
         }
@@ -140,55 +142,55 @@ fn add_leases(
     if part == Part::Long && storage.long.count() == 0 {
         return Ok(());
     }
-    let mut sheet = Sheet::default();
+    let mut collected = Collected::default();
     let mut from = Some(Cursor::default());
     while let Some(cursor) = from {
-        // Taken down first and written afterwards: nobody's eviction is to wait for the disk.
+        // Collected first and written afterwards: no eviction waits for the disk.
         from = engine.holds(
             cursor,
             CELLS_PER_LOOK,
             || shared.clock.now(),
-            |held| sheet.take_down(held),
+            |held| collected.add(held),
         );
-        for noted in sheet.notes.drain(..) {
-            let key = &sheet.bytes[noted.key];
-            let is_long = storage.long.contains(key, noted.fence.get());
+        for hold in collected.holds.drain(..) {
+            let key = &collected.bytes[hold.key];
+            let is_long = storage.long.contains(key, hold.fence.get());
             if part == Part::Long && !is_long {
                 continue;
             }
             // One whose session is gone is as good as released.
-            let Some(session) = shared.registry().find(noted.owner) else {
+            let Some(session) = shared.registry().find(hold.owner) else {
                 continue;
             };
             let lease = Lease {
                 key,
-                fence: noted.fence.get(),
+                fence: hold.fence.get(),
                 session: session.public_id,
-                mode: noted.mode,
-                is_session_bound: noted.is_session_bound,
-                count: noted.count,
-                until_unix_ms: storage.unix_ms(noted.until),
-                granted_unix_ms: storage.unix_ms(noted.seen).saturating_sub(noted.held_ms),
-                note: &sheet.bytes[noted.note],
+                mode: hold.mode,
+                is_session_bound: hold.is_session_bound,
+                count: hold.count,
+                until_unix_ms: storage.unix_ms(hold.until),
+                granted_unix_ms: storage.unix_ms(hold.seen).saturating_sub(hold.held_ms),
+                note: &collected.bytes[hold.note],
             };
             snapshot.add(&match is_long {
                 true => Record::GrantedLong(lease),
                 false => Record::Granted(lease),
             })?;
         }
-        sheet.bytes.clear();
+        collected.bytes.clear();
     }
     Ok(())
 }
 
 /// Holds that were met and are yet to be written. Keys and notes stand one after the other.
 #[derive(Default)]
-struct Sheet {
+struct Collected {
     bytes: Vec<u8>,
-    notes: Vec<Noted>,
+    holds: Vec<CollectedHold>,
 }
 
-struct Noted {
+struct CollectedHold {
     key: Range<usize>,
     note: Range<usize>,
     fence: Fence,
@@ -201,11 +203,11 @@ struct Noted {
     count: u32,
 }
 
-impl Sheet {
-    fn take_down(&mut self, held: &Held<'_>) {
+impl Collected {
+    fn add(&mut self, held: &Held<'_>) {
         let key = self.append(held.key.bytes());
         let note = self.append(held.note);
-        self.notes.push(Noted {
+        self.holds.push(CollectedHold {
             key,
             note,
             fence: held.fence,

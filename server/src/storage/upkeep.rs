@@ -1,5 +1,6 @@
-//! Upkeep of the log's files: snapshots, and the next segment ready before the writer needs it. Both may take
-//! as long as the disk does, so they have a thread of their own, and ceilings never wait for them.
+//! Upkeep of the log's files: snapshots, and the next segment ready before the writer needs it.
+//! Both may take as long as the disk does, so they have a thread of their own, and ceilings never
+//! wait for them.
 
 use super::{Storage, give_up, snapshot};
 use crate::core::shared::Shared;

@@ -1,17 +1,19 @@
-//! The file `session.key`: what the server signs its sessions' secrets with (`secret.rs`), and the mark of a directory that
-//! a server has used.
+//! The file `session.key`: what the server signs its sessions' secrets with (`secret.rs`), and the
+//! mark of a directory that a server has used.
 //!
 //! ```text
 //! 0   key       32 random bytes
 //! 32  checksum  u32  CRC32C of the key
 //! ```
 //!
-//! The key is made once. It gets its name after the first segment has its own, and before the first record is written. So
-//! a key without any segment shows that the log was lost, and a log with a ceiling but without a key shows that the key was.
-//! A crash during the first start leaves neither: without a ceiling no fence was granted and no session opened, and a new
-//! key is as good as the one that never came to be.
+//! The key is made once. It gets its name after the first segment has its own, and before the first
+//! record is written. So a key without any segment shows that the log was lost, and a log with a
+//! ceiling but without a key shows that the key was. A crash during the first start leaves neither:
+//! without a ceiling no fence was granted and no session opened, and a new key is as good as the
+//! one that never came to be.
 //!
-//! Earlier servers wrote the 32 bytes alone. Such a key is believed once, and written again with its checksum.
+//! Earlier servers wrote the 32 bytes alone. Such a key is believed once, and written again with
+//! its checksum.
 
 use crate::error::{Blame, IoFailure, ReplayError};
 use disk::Disk;
@@ -46,8 +48,8 @@ impl SessionKey {
         }
     }
 
-    /// Reads the key of a log whose highest ceiling is `ceiling_max`, or makes one up for a log that granted nothing yet.
-    /// Changes nothing.
+    /// Reads the key of a log whose highest ceiling is `ceiling_max`, or makes one up for a log
+    /// that granted nothing yet. Changes nothing.
     pub(crate) fn find(disk: &dyn Disk, ceiling_max: u64) -> Result<Self, ReplayError> {
         let path = || disk.dir().join(KEY_FILE);
         let damaged = |offset: usize, what| ReplayError::SessionKey {
@@ -90,7 +92,8 @@ impl SessionKey {
         })
     }
 
-    /// Makes the key durable unless it is. Written under another name first, so that there is never half a key.
+    /// Makes the key durable unless it is. Written under another name first, so that there is never
+    /// half a key.
     pub(crate) fn keep(&mut self, disk: &dyn Disk) -> Result<(), IoFailure> {
         if self.is_kept {
             return Ok(());
@@ -106,7 +109,8 @@ impl SessionKey {
         Ok(())
     }
 
-    /// Puts a new key in the place of one that is lost. What is left of the old one is kept under the name `kept`.
+    /// Puts a new key in the place of one that is lost. What is left of the old one is kept under
+    /// the name `kept`.
     pub(crate) fn replace(disk: &dyn Disk, kept: Option<&str>) -> Result<(), IoFailure> {
         if let Some(kept) = kept {
             disk.rename(KEY_FILE, kept)

@@ -1,8 +1,9 @@
-//! Between those who append and the one who writes: a queue without locks, tickets, and what everybody may know of how
-//! far the writer is.
+//! Between appenders and the writer: a queue without locks, tickets, and what every thread may know
+//! of how far the writer is.
 //!
-//! A ticket is drawn before its records are pushed, so two threads may push in the other order than they drew. The writer
-//! takes what it finds, and `Progress` works out up to which ticket *all* have been written.
+//! A ticket is drawn before its records are pushed, so two threads may push in the other order than
+//! they drew. The writer takes what it finds, and `Progress` works out up to which ticket *all*
+//! have been written.
 
 use crate::error::WalError;
 use crate::record::Record;
@@ -15,9 +16,10 @@ use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that may wait to be written. Nothing is refused beyond that, since what is appended has happened already; but
-/// [`Queue::is_congested`] says so, and callers then stop reading requests. What they have begun still comes, so the
-/// queue is bounded by this and what each thread can append in one turn.
+/// Bytes that may wait to be written. Nothing is refused beyond that, since what is appended has
+/// happened already; but [`Queue::is_congested`] says so, and callers then stop reading requests.
+/// What they have begun still comes, so the queue is bounded by this and what each thread can
+/// append in one turn.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Records that are appended together: those of one turn of a thread.
@@ -63,7 +65,8 @@ impl Batch {
     }
 }
 
-/// Says when something that was appended is on the disk: as soon as [`crate::Wal::synced`] is not below it.
+/// Says when something that was appended is on the disk: as soon as [`crate::Wal::synced`] is not
+/// below it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ticket(u64);
 
@@ -92,7 +95,7 @@ impl Ticket {
 /// | `sleep`               | the writer raises, anyone lowers| appenders                   |
 /// | `failure`             | the writer or a snapshot, once  | anyone                      |
 /// | `is_stopping`         | `close`                         | the writer                  |
-/// | `is_gone`             | the writer, last of all         | whoever waits for it        |
+/// | `is_gone`             | the writer, last of all         | threads that wait for it    |
 pub(crate) struct Queue {
     entries: SegQueue<(Ticket, Batch)>,
     waiting_bytes: AtomicUsize,
@@ -103,7 +106,8 @@ pub(crate) struct Queue {
     failure: OnceLock<WalError>,
     is_stopping: AtomicBool,
     is_gone: AtomicBool,
-    /// For those who wait: changes of `synced`, `failure` and `is_gone` are announced under it.
+    /// Waiting threads sleep on this: changes of `synced`, `failure` and `is_gone` are announced
+    /// under it.
     news: Mutex<()>,
     heard: Condvar,
 }
@@ -125,8 +129,8 @@ impl Queue {
         }
     }
 
-    /// Leaves a batch for the writer. Whoever calls this must then call [`Queue::must_wake`]. When the log has failed,
-    /// nobody would take it, so it is dropped and its ticket never comes up.
+    /// Leaves a batch for the writer. The caller must then call [`Queue::must_wake`]. When the log
+    /// has failed, the batch is dropped and its ticket never comes up.
     pub(crate) fn push(&self, batch: Batch) -> Ticket {
         // Relaxed: a ticket only has to be unique; its batch is published by the queue.
         let ticket = Ticket(self.issued.fetch_add(1, Ordering::Relaxed) + 1);
@@ -172,13 +176,14 @@ impl Queue {
     }
 
     pub(crate) fn synced(&self) -> Ticket {
-        // Acquire, paired with `publish`: whoever sees a ticket here sees the position that came with it.
+        // Acquire, paired with `publish`: a thread that sees a ticket here sees the position that
+        // came with it.
         Ticket(self.synced.load(Ordering::Acquire))
     }
 
     pub(crate) fn position(&self) -> Position {
-        // Acquire, paired with `publish`: everything that happened before a record was appended is seen by whoever sees a
-        // position behind that record. Snapshots rely on it.
+        // Acquire, paired with `publish`: a thread that sees a position behind a record sees
+        // everything that happened before the record was appended. Snapshots rely on it.
         Position::new(self.position.load(Ordering::Acquire))
     }
 
@@ -230,7 +235,7 @@ impl Queue {
     }
 
     fn announce(&self) {
-        // The mutex is taken so that nobody is between looking and waiting.
+        // The mutex is taken so that no thread is between looking and waiting.
         drop(self.news.lock());
         self.heard.notify_all();
     }

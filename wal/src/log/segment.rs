@@ -1,4 +1,5 @@
-//! The files of a log: their names, the page they begin with, and the segments that records are appended to.
+//! The files of a log: their names, the page they begin with, and the segments that records are
+//! appended to.
 //!
 //! ```text
 //! 0   magic     8 bytes
@@ -12,10 +13,11 @@
 //!
 //! The page is never written again while the file is used, so no append can tear it.
 //!
-//! Segments have a fixed size and are zeros from end to end before their first record is written: an append changes no
-//! metadata, so a sync is one write to the disk, and a full disk is met before a record depends on it. A segment that a
-//! snapshot has made unnecessary becomes a **spare**: renamed, and used again as it is. A segment gets its name only
-//! when its first page is synced, and a new one is begun only when everything in the one before is.
+//! Segments have a fixed size and are zeros from end to end before their first record is written:
+//! an append changes no metadata, so a sync is one write to the disk, and a full disk is met before
+//! a record depends on it. A segment that a snapshot has made unnecessary becomes a **spare**:
+//! renamed, and used again as it is. A segment gets its name only when its first page is synced,
+//! and a new one is begun only when everything in the one before is.
 
 use crate::error::{Blame, IoFailure, ReplayError};
 use crate::record::CONTINUED_BYTES;
@@ -27,7 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The version of everything in the directory. What changed with each is in `docs/wal.md`.
 pub const VERSION: u32 = 1;
 
-/// Bytes of a segment, unless configured otherwise: some hundred thousand records, and written with zeros in a moment.
+/// Bytes of a segment, unless configured otherwise: some hundred thousand records, and written with
+/// zeros in a moment.
 pub const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Bytes of the first page of a file.
@@ -227,8 +230,8 @@ pub(crate) struct Closed {
     pub(crate) bytes: u64,
 }
 
-/// The segments that are not being written: those that are full, and the spares. Filled and emptied by the writer, emptied
-/// by snapshots; neither holds a mutex while it waits for the disk.
+/// The segments that are not being written: those that are full, and the spares. Filled and emptied
+/// by the writer, emptied by snapshots; neither holds a mutex while it waits for the disk.
 pub(crate) struct Shelf {
     segment_bytes: u64,
     spares_max: usize,
@@ -268,8 +271,9 @@ impl Shelf {
         self.closed.lock().push(segment);
     }
 
-    /// Takes over a spare that was there before. Not if it is of another size or one too many, and not if it never was a
-    /// segment: the sync after its making may have failed, and then only a cache shows its zeros.
+    /// Takes over a spare that was there before. Not if it is of another size or one too many, and
+    /// not if it never was a segment: the sync after its making may have failed, and then only a
+    /// cache shows its zeros.
     pub(crate) fn adopt(&self, disk: &dyn Disk, spare: Name) -> Result<(), IoFailure> {
         let Name::Spare(number) = spare else {
             unreachable!("{spare} is no spare");
@@ -344,8 +348,8 @@ impl Shelf {
             begin,
             bytes: self.segment_bytes,
         };
-        // What is behind the first page may be anything: it says so itself that it belongs elsewhere. But where the first
-        // record will be, there should be nothing.
+        // What is behind the first page may be anything: it says so itself that it belongs
+        // elsewhere. But where the first record will be, there should be nothing.
         let mut page = header.encode();
         page.extend_from_slice(&END);
         file.write_at(&page, 0).blame("write", disk, &spare)?;
@@ -362,7 +366,8 @@ impl Shelf {
         Ok(segment)
     }
 
-    /// Makes spares of all full segments that end at or before `begin`, where a snapshot on the disk begins.
+    /// Makes spares of all full segments that end at or before `begin`, where a snapshot on the
+    /// disk begins.
     pub(crate) fn retire(&self, disk: &dyn Disk, begin: Position) -> Result<(), IoFailure> {
         let retired: Vec<Closed> = {
             let mut closed = self.closed.lock();
@@ -387,8 +392,8 @@ impl Shelf {
             renamed.blame("rename", disk, &name)?;
             spares.push(spare);
         }
-        // No sync: if the old names come back after a crash, they are of no use to anybody and are removed, and whoever uses
-        // one of the files again syncs its new name.
+        // No sync: if the old names come back after a crash, they are obsolete and are removed, and
+        // a segment that uses one of the files again syncs its new name.
         self.spares.lock().extend(spares);
         Ok(())
     }

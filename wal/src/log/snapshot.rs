@@ -1,26 +1,32 @@
 //! Snapshots: all that matters, written down once more, so that the log before it can go.
 //!
-//! A snapshot is taken while the server runs and the log goes on. It begins at the position up to which the log was
-//! synced when it was begun: every record before that has had its effect, so a caller that looks at its tables afterwards
-//! sees it. What it also sees, of records that come later, is replayed once more; `leases.rs` says why that does no harm.
+//! A snapshot is taken while the server runs and the log goes on. It begins at the position up to
+//! which the log was synced when it was begun: every record before that has had its effect, so a
+//! caller that looks at its tables afterwards sees it. What it also sees, of records that come
+//! later, is replayed once more; `leases.rs` says why that does no harm.
 //!
-//! One thing would: the end of a grant may stand in the log before the grant (`leases.rs` again), and the snapshot may begin
-//! between the two. The end is forgotten with the log before the snapshot, the grant is replayed, and what was released
-//! is held again. So a second position is taken before the first lease is looked at:
+//! One thing would: the end of a grant may stand in the log before the grant (`leases.rs` again),
+//! and the snapshot may begin between the two. The end is forgotten with the log before the
+//! snapshot, the grant is replayed, and what was released is held again. So a second position is
+//! taken before the first lease is looked at:
 //!
 //! 1. The snapshot begins at `begin`: the log is synced up to there.
-//! 2. Each thread that appends ends the turn it is in. So every grant whose end stands before `begin` has been appended.
-//! 3. All that was appended so far is synced. `shows` is where the log ends now: see [`Record::SnapshotShows`].
+//! 2. Each thread that appends ends the turn it is in. So every grant whose end stands before
+//!    `begin` has been appended.
+//! 3. All that was appended so far is synced. `shows` is where the log ends now: see
+//!    [`Record::SnapshotShows`].
 //! 4. All leases are looked at.
 //!
-//! Every record before `shows` has had its effect before step 4, so the snapshot knows better than any of them, and replay
-//! leaves them out. Except for ends: the grant of an end that stands between `begin` and `shows` may stand behind `shows`.
-//! The grant of an end that stands before `begin` cannot, because of step 2.
+//! Every record before `shows` has had its effect before step 4, so the snapshot knows better than
+//! any of them, and replay leaves them out. Except for ends: the grant of an end that stands
+//! between `begin` and `shows` may stand behind `shows`. The grant of an end that stands before
+//! `begin` cannot, because of step 2.
 //!
-//! The file is written under another name, synced, and gets its name only then. Before that, all that had been appended
-//! when the last record was added is synced, and the snapshot's last record says how far the log reaches with it: a log that
-//! ends before that has lost something. An effect whose record was not even appended may show too. Nobody had been told of
-//! it, so it may as well have happened as not.
+//! The file is written under another name, synced, and gets its name only then. Before that, all
+//! that had been appended when the last record was added is synced, and the snapshot's last record
+//! says how far the log reaches with it: a log that ends before that has lost something. An effect
+//! whose record was not even appended may show too. It was not acknowledged, so it may as well have
+//! happened as not.
 
 use crate::error::{Blame, IoFailure};
 use crate::log::segment::{Header, Name, Sort, UNFINISHED};
@@ -126,8 +132,8 @@ impl SnapshotFile {
         Ok(())
     }
 
-    /// Completes the snapshot; the log is on the disk up to `log_end`, and reaches as far as what was added may show.
-    /// Returns its name and length.
+    /// Completes the snapshot; the log is on the disk up to `log_end`, and reaches as far as what
+    /// was added may show. Returns its name and length.
     pub(crate) fn finish(mut self, log_end: Position) -> Result<(Name, u64), IoFailure> {
         assert!(
             self.begin <= log_end,

@@ -1,5 +1,6 @@
-//! The thread that writes. It takes whatever has arrived while the last sync ran, writes it with one write, syncs once, and
-//! says so. Under load batches grow by themselves; alone, a record waits for nothing but its own sync.
+//! The thread that writes. It takes whatever has arrived while the last sync ran, writes it with
+//! one write, syncs once, and says so. Under load batches grow by themselves; alone, a record waits
+//! for nothing but its own sync.
 
 use crate::error::WalError;
 use crate::log::Log;
@@ -12,7 +13,7 @@ use std::thread;
 /// Bytes that are written and synced together, at most.
 const WRITE_BYTES_MAX: usize = 4 << 20;
 
-/// Who is told how far the log is. Called on the writer's thread, which writes nothing meanwhile.
+/// Hears how far the log is. Called on the writer's thread, which writes nothing meanwhile.
 pub trait Listener: Send + 'static {
     /// Everything appended up to this ticket is on the disk: replies that waited for it may leave.
     fn synced(&mut self, up_to: Ticket);
@@ -21,7 +22,7 @@ pub trait Listener: Send + 'static {
     fn failed(&mut self, error: &WalError);
 }
 
-/// For those who ask instead.
+/// For callers that ask instead.
 impl Listener for () {
     fn synced(&mut self, _: Ticket) {}
     fn failed(&mut self, _: &WalError) {}
@@ -57,7 +58,8 @@ impl<L: Listener> Writer<L> {
     /// Writes until the log is closed or fails.
     pub(crate) fn run(mut self) {
         let queue = self.queue.clone();
-        // A broken assertion must stop the server like a broken disk; the panic itself has been reported already.
+        // A broken assertion must stop the server like a broken disk; the panic itself has been
+        // reported already.
         let written = panic::catch_unwind(AssertUnwindSafe(|| self.write_all()));
         if let Err(error) = written.unwrap_or(Err(WalError::WriterGone)) {
             queue.fail(error);
@@ -65,7 +67,7 @@ impl<L: Listener> Writer<L> {
         if let Some(error) = queue.failure() {
             self.listener.failed(error);
         }
-        // The directory is free before anybody hears that we are gone.
+        // The directory is free before a waiting thread hears that we are gone.
         drop(self);
         queue.leave();
     }
@@ -110,7 +112,8 @@ impl<L: Listener> Writer<L> {
     }
 }
 
-/// What must be true of all that is written: replay checks it once more. Our own mistakes end here and not on the disk.
+/// What must be true of all that is written: replay checks it once more. Our own mistakes end here
+/// and not on the disk.
 struct Checks {
     /// The highest ceiling of all servers before.
     floor: u64,

@@ -1,5 +1,5 @@
-//! The envelope of a record: how bytes in a file prove that they are a record, that they are whole, and that they are
-//! the ones that belong here.
+//! The envelope of a record: how bytes in a file prove that they are a record, that they are whole,
+//! and that they are the ones that belong here.
 //!
 //! ```text
 //! 0  checksum  u32  CRC32C of everything that follows, to the end of the payload
@@ -10,12 +10,13 @@
 //! 21 payload
 //! ```
 //!
-//! The position makes stale bytes harmless: a segment that is used a second time is full of whole records, but of
-//! positions long past. `back` tells a write that a crash cut short from damage: a write begins only when everything
-//! before it has been synced, so a record that is whole proves that everything before the beginning of its write once
-//! was on the disk.
+//! The position makes stale bytes harmless: a segment that is used a second time is full of whole
+//! records, but of positions long past. `back` tells a write that a crash cut short from damage: a
+//! write begins only when everything before it has been synced, so a record that is whole proves
+//! that everything before the beginning of its write once was on the disk.
 //!
-//! Behind the last record of a write stand eight zero bytes, where the next record's checksum and length will be.
+//! Behind the last record of a write stand eight zero bytes, where the next record's checksum and
+//! length will be.
 
 use std::fmt;
 
@@ -137,8 +138,8 @@ fn appended_length(bytes: &[u8]) -> usize {
     u32_at(bytes, LENGTH_AT) as usize
 }
 
-/// Gives as many records of `records` as fit into `room` bytes their places, the first at `begin`. The bytes used, and how
-/// many records they are.
+/// Gives as many records of `records` as fit into `room` bytes their places, the first at `begin`.
+/// The bytes used, and how many records they are.
 pub(crate) fn place(records: &mut [u8], begin: Position, room: usize) -> (usize, u64) {
     let mut used = 0;
     let mut count = 0;
@@ -225,8 +226,8 @@ fn whole(bytes: &[u8]) -> Result<Frame<'_>, Flaw> {
     })
 }
 
-/// The first whole record in `bytes[from..]` that stands where it belongs, and its offset. `base` is the position of
-/// offset 0; it wraps, since the header before the first record has no position.
+/// The first whole record in `bytes[from..]` that stands where it belongs, and its offset. `base`
+/// is the position of offset 0; it wraps, since the header before the first record has no position.
 pub(crate) fn find(bytes: &[u8], from: usize, base: u64) -> Option<(usize, Frame<'_>)> {
     let last = bytes.len().checked_sub(HEADER_BYTES)?;
     (from..=last).find_map(|offset| {

@@ -1,4 +1,5 @@
-//! From records to the bytes of their payloads and back. The two directions stand one above the other, field by field.
+//! From records to the bytes of their payloads and back. The two directions stand one above the
+//! other, field by field.
 
 use crate::record::{
     FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, SESSION_BOUND, SHARED,

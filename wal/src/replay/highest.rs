@@ -1,8 +1,10 @@
-//! How far the fences of a directory have come, for a server that grants fences without writing them down.
+//! How far the fences of a directory have come, for a server that grants fences without writing
+//! them down.
 //!
-//! `durability = none` keeps nothing, but it may follow a server that did, in the same directory and for the same
-//! resources. Its fences must not fall below those. So it reads the log, and leaves the directory exactly as it is: it
-//! does not lock it, since a server that needs the directory must not find it in use, and it writes nothing.
+//! `durability = none` keeps nothing, but it may follow a server that did, in the same directory
+//! and for the same resources. Its fences must not fall below those. So it reads the log, and
+//! leaves the directory exactly as it is: it does not lock it, since a server that needs the
+//! directory must not find it in use, and it writes nothing.
 
 use crate::error::{Blame, IoFailure, WalError};
 use crate::record::Record;
@@ -18,7 +20,8 @@ use std::sync::Arc;
 pub struct Highest {
     /// No fence above this was issued by a server that wrote to the log. 0 if there is no log.
     pub ceiling: u64,
-    /// What the wall clock showed when the log last said so: after the last server's start. 0 if there is no log.
+    /// What the wall clock showed when the log last said so: after the last server's start. 0 if
+    /// there is no log.
     pub clock_unix_ms: u64,
 }
 

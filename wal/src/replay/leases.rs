@@ -1,18 +1,21 @@
-//! Who held what: the leases as replay finds them, ten million in well under a gigabyte.
+//! The leases as replay finds them, ten million in well under a gigabyte.
 //!
-//! Keys stand one after the other in one buffer, what is known of each in an entry of 56 bytes, and a table of entry
-//! numbers finds a key. A key that is released keeps its entry, empty: it is likely to come back in the same log.
-//! Several shared holders of one key are a crowd and stand in a map of their own, so that ten thousand readers of one key
-//! do not have to be searched for each of their renewals.
+//! Keys stand one after the other in one buffer, what is known of each in an entry of 56 bytes, and
+//! a table of entry numbers finds a key. A key that is released keeps its entry, empty: it is
+//! likely to come back in the same log. Several shared holders of one key are a crowd and stand in
+//! a map of their own, so that ten thousand readers of one key do not have to be searched for each
+//! of their renewals.
 //!
-//! Nearly all of the time goes into waiting for memory, since every key falls into another corner of the table. So grants are
-//! taken down first and found a place for a hundred at a time: the processor then waits for many corners at once.
+//! Nearly all of the time goes into waiting for memory, since every key falls into another corner
+//! of the table. So grants are collected first and indexed a hundred at a time: the
+//! processor then waits for many corners at once.
 //!
 //! # Order
 //!
 //! A thread appends the records of a turn when the turn ends, so records of different threads may
 //! stand in the log in another order than their effects had. This is the whole list of what may be
-//! reordered; everything else is appended in the order of its effect (`server/src/core/record.rs` sees to it).
+//! reordered; everything else is appended in the order of its effect (`server/src/core/record.rs`
+//! sees to it).
 //!
 //! - Records of different keys, and of different fences of one key.
 //! - Of one key and fence: the grant, which may stand anywhere behind its place; the end
@@ -49,7 +52,7 @@ use holder::{Ahead, Beside, Holder, beside, merged};
 /// What an entry says of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Held {
-    Nobody,
+    Free,
     /// `Entry::holder` is valid.
     One,
     /// Look into `crowds`.
@@ -68,13 +71,14 @@ struct Entry {
 
 const _: () = assert!(size_of::<Entry>() <= 56);
 
-/// How many grants are taken down before they are found a place for.
+/// How many grants are collected before they are indexed.
 const PENDING_MAX: usize = 128;
 
 /// The holders of all keys.
 #[derive(Default)]
 pub struct Leases {
-    /// Those from `indexed` on are grants that are not in the index yet; their keys may be there already.
+    /// Those from `indexed` on are grants that are not in the index yet; their keys may be there
+    /// already.
     entries: Vec<Entry>,
     indexed: usize,
     /// Entry numbers, by key.
@@ -88,7 +92,8 @@ pub struct Leases {
     /// By entry number and fence: grants that are over without being at or below the floor, and
     /// what was said of grants that are yet to come. Not more than records in the log.
     ahead: HashMap<(u32, u64), Ahead>,
-    /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if it has ended.
+    /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if
+    /// it has ended.
     owners: Vec<Option<LiveOwner>>,
 }
 
@@ -114,7 +119,7 @@ impl Leases {
         });
     }
 
-    /// How many keys were mentioned, those that nobody holds any more among them.
+    /// How many keys were mentioned, held or not.
     pub fn keys(&self) -> usize {
         self.entries.len()
     }
@@ -129,9 +134,9 @@ impl Leases {
         self.iter().next().is_none()
     }
 
-    /// All leases whose sessions live, ended or not: whose time is over, the caller's clock says. The holders of one key
-    /// follow one another in the order of their fences. A lease that lives as long as its session ends when the session
-    /// does.
+    /// All leases whose sessions live, ended or not: whose time is over, the caller's clock says.
+    /// The holders of one key follow one another in the order of their fences. A lease that lives
+    /// as long as its session ends when the session does.
     pub fn iter(&self) -> impl Iterator<Item = Lease<'_>> {
         self.holds().map(|(lease, _)| lease)
     }
@@ -180,7 +185,7 @@ impl Leases {
         })
     }
 
-    /// Says, at the end of replay, who the owners are.
+    /// Names the owners, at the end of replay.
     pub(crate) fn settle(&mut self, owners: Vec<Option<LiveOwner>>) {
         self.index_pending();
         self.owners = owners;
@@ -188,15 +193,15 @@ impl Leases {
 
     /// `owner` holds what `lease` says; its session field is not looked at.
     pub(crate) fn grant(&mut self, lease: &Lease<'_>, owner: Owner) {
-        self.take_down(lease, owner, false);
+        self.push_grant(lease, owner, false);
     }
 
     /// The same for a long lease.
     pub(crate) fn grant_long(&mut self, lease: &Lease<'_>, owner: Owner) {
-        self.take_down(lease, owner, true);
+        self.push_grant(lease, owner, true);
     }
 
-    fn take_down(&mut self, lease: &Lease<'_>, owner: Owner, is_long: bool) {
+    fn push_grant(&mut self, lease: &Lease<'_>, owner: Owner, is_long: bool) {
         let holder = Holder {
             fence: lease.fence,
             until_unix_ms: lease.until_unix_ms,
@@ -239,7 +244,7 @@ impl Leases {
         self.entries.iter_mut().for_each(|entry| entry.floor = 0);
     }
 
-    /// Finds a place for what was taken down.
+    /// Indexes the grants that were collected.
     fn index_pending(&mut self) {
         let first = self.indexed;
         let mut hashes = [0; PENDING_MAX];
@@ -249,7 +254,8 @@ impl Leases {
             *hash = self.hash_builder.hash_one(key);
         }
         for &hash in hashes.iter() {
-            // Looks and finds nothing: what counts is that all the memory is asked for before any of it is needed.
+            // Looks and finds nothing: what counts is that all the memory is asked for before any
+            // of it is needed.
             std::hint::black_box(self.index.find(hash, |_| false));
         }
         for (&hash, number) in hashes.iter().zip(first as u32..) {
@@ -274,7 +280,7 @@ impl Leases {
         // Those at the very end that found their keys known are not needed any more.
         while self.entries.len() > first
             && let Some(last) = self.entries.last()
-            && last.held == Held::Nobody
+            && last.held == Held::Free
         {
             self.keys.truncate(last.key_at as usize);
             self.entries.pop();
@@ -282,10 +288,10 @@ impl Leases {
         self.indexed = self.entries.len();
     }
 
-    /// Moves a grant that was taken down to the entry of its key.
+    /// Moves a grant that was collected to the entry of its key.
     fn move_to(&mut self, known: u32, number: u32) {
         let entry = &mut self.entries[number as usize];
-        entry.held = Held::Nobody;
+        entry.held = Held::Free;
         let holder = entry.holder;
         if holder.has_note
             && let Some(note) = self.notes.remove(&(number, holder.fence))
@@ -303,7 +309,7 @@ impl Leases {
         }
         entry.floor = entry.floor.max(holder.floor());
         let is_known = match entry.held {
-            Held::Nobody => false,
+            Held::Free => false,
             Held::One => entry.holder.fence == holder.fence,
             Held::Crowd => self.crowds[&number].contains_key(&{ holder.fence }),
         };
@@ -325,7 +331,7 @@ impl Leases {
             hash_map::Entry::Vacant(_) => {}
         }
         match entry.held {
-            Held::Nobody => {
+            Held::Free => {
                 entry.holder = holder;
                 entry.held = Held::One;
             }
@@ -374,7 +380,7 @@ impl Leases {
         let crowd = &self.crowds[&number];
         let entry = &mut self.entries[number as usize];
         match crowd.len() {
-            0 => entry.held = Held::Nobody,
+            0 => entry.held = Held::Free,
             1 => {
                 entry.held = Held::One;
                 entry.holder = *crowd.values().next().expect("there is one");
@@ -391,11 +397,11 @@ impl Leases {
         for number in 0..self.entries.len() as u32 {
             let entry = &mut self.entries[number as usize];
             match entry.held {
-                Held::Nobody => {}
+                Held::Free => {}
                 Held::One if entry.holder.is_long => {
                     owners.insert(entry.holder.owner);
                 }
-                Held::One => entry.held = Held::Nobody,
+                Held::One => entry.held = Held::Free,
                 Held::Crowd => {
                     let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
                     crowd.retain(|_, holder| holder.is_long);
@@ -421,14 +427,14 @@ impl Leases {
         let entry = &mut self.entries[number as usize];
         match entry.held {
             Held::One if entry.holder.fence == fence => {
-                entry.held = Held::Nobody;
+                entry.held = Held::Free;
                 // Nearly all ends are of this kind, and take no memory.
                 match entry.holder.mode {
                     Mode::Exclusive => entry.floor = entry.floor.max(fence),
                     Mode::Shared => {}
                 }
             }
-            Held::One | Held::Nobody => {}
+            Held::One | Held::Free => {}
             Held::Crowd => {
                 let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
                 crowd.remove(&fence);
@@ -455,7 +461,7 @@ impl Leases {
         let number = self.find_or_insert(key);
         let entry = &mut self.entries[number as usize];
         let holder = match entry.held {
-            Held::Nobody => None,
+            Held::Free => None,
             Held::One => Some(&mut entry.holder).filter(|holder| holder.fence == fence),
             Held::Crowd => self
                 .crowds
@@ -474,7 +480,7 @@ impl Leases {
         }
     }
 
-    /// The entry of a key; a new one says that nobody holds it.
+    /// The entry of a key; a new one says that it is free.
     fn find_or_insert(&mut self, key: &[u8]) -> u32 {
         self.index_pending();
         let hash = self.hash_builder.hash_one(key);
@@ -484,7 +490,7 @@ impl Leases {
         }
         let number = u32::try_from(self.entries.len());
         let number = number.expect("four thousand million keys fit no memory");
-        self.push_entry(key, Holder::NOBODY, Held::Nobody);
+        self.push_entry(key, Holder::NONE, Held::Free);
         self.indexed = self.entries.len();
         let (entries, keys) = (&self.entries, &self.keys);
         self.index.insert_unique(hash, number, |&number| {

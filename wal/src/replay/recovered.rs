@@ -62,7 +62,8 @@ impl Recovered {
         disk: &dyn Disk,
     ) -> Result<Recovered, ReplayError> {
         let sessions = state.settle().map_err(|rule| ReplayError::Rule {
-            // Each record of the log was checked when it was read; only a snapshot can be wrong as a whole.
+            // Each record of the log was checked when it was read; only a snapshot can be wrong as
+            // a whole.
             file: disk.dir().join(
                 layout
                     .snapshot

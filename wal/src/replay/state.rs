@@ -1,9 +1,11 @@
-//! What the records add up to. One call per record, in the order of the log; a snapshot's records come first.
+//! What the records add up to. One call per record, in the order of the log; a snapshot's records
+//! come first.
 //!
-//! A snapshot is fuzzy: it was taken while the log went on, so it shows some effects of records that will be replayed over
-//! it. That is why every rule here may be applied twice, and why it goes by names (a fence, a session, a shard) and not by
-//! "the current one". What the log says of leases before the position that the snapshot names is not applied again, except for
-//! ends: `snapshot.rs` says why.
+//! A snapshot is fuzzy: it was taken while the log went on, so it shows some effects of records
+//! that will be replayed over it. That is why every rule here may be applied twice, and why it goes
+//! by names (a fence, a session, a shard) and not by "the current one". What the log says of leases
+//! before the position that the snapshot names is not applied again, except for ends: `snapshot.rs`
+//! says why.
 
 use crate::record::frame::Position;
 use crate::record::{Record, Scope};
@@ -86,7 +88,8 @@ pub(crate) struct State {
     pub(crate) scope: Option<Scope>,
     pub(crate) is_clean: bool,
     pub(crate) snapshot_unix_ms: u64,
-    /// The highest fence of a lease in the snapshot. The ceiling for it may come later, with the log.
+    /// The highest fence of a lease in the snapshot. The ceiling for it may come later, with the
+    /// log.
     pub(crate) snapshot_fence_max: u64,
     /// What the log says of leases before this position shows in the snapshot.
     shows: u64,
@@ -94,7 +97,8 @@ pub(crate) struct State {
     is_shown: bool,
     sessions: Sessions,
     pub(crate) leases: Leases,
-    /// The ceilings in the log since its last server started, and what they must all lie at or above.
+    /// The ceilings in the log since its last server started, and what they must all lie at or
+    /// above.
     life_ceilings: BTreeMap<u16, u64>,
     life_floor: u64,
     /// The last server, one that writes down fences only, has written its first horizon. From there
@@ -290,7 +294,8 @@ impl State {
     }
 }
 
-/// All sessions that were mentioned. An id that comes back after its session ended is another session.
+/// All sessions that were mentioned. An id that comes back after its session ended is another
+/// session.
 #[derive(Default)]
 struct Sessions {
     numbers: HashMap<u64, Owner>,
@@ -304,16 +309,16 @@ struct Session {
 
 #[derive(PartialEq, Eq)]
 enum Stage {
-    /// A lease names it, and it has not been opened: a snapshot's leases may come before its sessions. If it is never
-    /// heard of, it had ended already.
+    /// A lease names it, and it has not been opened: a snapshot's leases may come before its
+    /// sessions. If it is never heard of, it had ended already.
     Mentioned,
     Open,
     Ended,
 }
 
 impl Sessions {
-    /// The number of the session that has this id now. A grant that is recorded after its session's end belongs to the one
-    /// that ended.
+    /// The number of the session that has this id now. A grant that is recorded after its session's
+    /// end belongs to the one that ended.
     fn mention(&mut self, id: u64) -> Owner {
         if let Some(&number) = self.numbers.get(&id) {
             return number;
@@ -348,7 +353,8 @@ impl Sessions {
         self.keep(id, deadline_unix_ms);
     }
 
-    /// Signs of life of one session come from many threads, and the latest counts, whichever was written last.
+    /// Signs of life of one session come from many threads, and the latest counts, whichever was
+    /// written last.
     fn keep(&mut self, id: u64, deadline_unix_ms: u64) {
         if let Some(&number) = self.numbers.get(&id) {
             let deadline = &mut self.all[number as usize].recovered.deadline_unix_ms;

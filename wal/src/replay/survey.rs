@@ -9,7 +9,8 @@ use disk::Disk;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The end of a write that a crash cut short. It was never reported as synced, and has been dropped.
+/// The end of a write that a crash cut short. It was never reported as synced, and has been
+/// dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Torn {
     /// In which file.
@@ -26,7 +27,7 @@ impl fmt::Display for Torn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a write was cut short and is dropped: in {} at offset {}, where {}. Nobody had been told that it succeeded",
+            "a write was cut short and is dropped: in {} at offset {}, where {}. It was never acknowledged",
             self.file.display(),
             self.offset,
             self.flaw
@@ -56,7 +57,7 @@ pub(crate) struct Layout {
     /// The segments from there on.
     pub(crate) chain: Vec<Link>,
     pub(crate) spares: Vec<Name>,
-    /// Snapshots, segments and beginnings of snapshots that nobody needs.
+    /// Snapshots, segments and beginnings of snapshots that are not needed.
     pub(crate) obsolete: Vec<Name>,
     /// Where the log ends.
     pub(crate) end: Position,
@@ -65,7 +66,8 @@ pub(crate) struct Layout {
     pub(crate) bytes: u64,
 }
 
-/// Sorts the files, reads the first pages of those that are needed, and sees whether one is missing.
+/// Sorts the files, reads the first pages of those that are needed, and sees whether one is
+/// missing.
 pub(super) fn survey(disk: &dyn Disk) -> Result<Layout, ReplayError> {
     let names = disk.list().blame("list", disk, "")?;
     let has_key = names.iter().any(|name| name == KEY_FILE);

@@ -1,4 +1,5 @@
-//! Damage: every byte flipped, every cut, every file gone. Whatever is found is what was synced, or there is an error.
+//! Damage: every byte flipped, every cut, every file gone. Whatever is found is what was synced, or
+//! there is an error.
 
 use super::*;
 use crate::error::WalError;
@@ -134,7 +135,8 @@ fn zeros_instead_of_records_are_noticed_except_at_the_very_end() {
             match open(&wiped) {
                 Err(_) => {}
                 Ok(recovered) if is_last => {
-                    // The end of the log is gone with its proof: what is left was true once, and no snapshot knows better.
+                    // The end of the log is gone with its proof: what is left was true once, and no
+                    // snapshot knows better.
                     trail.synced = trail.synced_by_snapshot;
                     trail.clone().check(&recovered);
                 }
@@ -190,7 +192,8 @@ fn the_message_says_where_and_what_to_do() {
     );
 }
 
-/// Behind the forty bytes of a header nothing was looked at, so that a changed byte there went unnoticed.
+/// Behind the forty bytes of a header nothing was looked at, so that a changed byte there went
+/// unnoticed.
 #[test]
 fn every_byte_of_a_first_page_counts_and_the_message_says_which() {
     let (disk, _) = sound_log(6, true);
@@ -363,7 +366,8 @@ fn stale_records_are_not_replayed_even_where_the_next_record_would_be() {
     let end = log.end();
     let link = survey::survey(&disk).unwrap().chain.pop().unwrap();
     drop(log);
-    // A crash in the middle of the next write may leave anything behind the last record, so also what stood there before.
+    // A crash in the middle of the next write may leave anything behind the last record, so also
+    // what stood there before.
     let name = Name::Segment(link.sequence).to_string();
     let mut bytes = disk.read(&name);
     let offset = (PAGE_BYTES + end.since(link.begin)) as usize;

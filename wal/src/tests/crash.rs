@@ -93,7 +93,7 @@ fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
             let disk = ForgetfulDisk::new();
             disk.fail_at(fail, kind);
             let Err(WalError::Io(failure)) = live(&disk, trail, dice, TURNS) else {
-                panic!("operation {fail} failed and nobody said so");
+                panic!("operation {fail} failed without an error");
             };
             let code = match kind {
                 FailKind::Broken | FailKind::Late => 5,
@@ -111,8 +111,8 @@ fn after_an_error_nothing_more_is_reported_and_nothing_reported_is_lost() {
     }
 }
 
-/// Opens, renames, unlinks and syncs of a start fail, one after the other. The start fails with them, and the next one finds
-/// everything.
+/// Opens, renames, unlinks and syncs of a start fail, one after the other. The start fails with
+/// them, and the next one finds everything.
 #[test]
 fn a_start_that_meets_an_error_loses_nothing() {
     let trail = &mut Trail::new();
@@ -194,7 +194,7 @@ fn stale_records(disk: &ForgetfulDisk) -> usize {
 }
 
 /// A server that wrote down leases stopped in good order, and one that writes down fences only is
-/// killed while it starts. It has not served anybody, so the leases are still known, whether its
+/// killed while it starts. It has served no client, so the leases are still known, whether its
 /// start is on the disk or not.
 #[test]
 fn a_start_that_is_killed_at_any_operation_loses_no_lease() {

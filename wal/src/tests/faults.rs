@@ -1,6 +1,6 @@
-//! Every call to the disk fails in turn, under a log with its writer thread, its keeper and its snapshots: opens, creations,
-//! writes, syncs of files and of the directory, renames, unlinks. From then on nothing is acknowledged, and everything that
-//! was is found by the next server.
+//! Every call to the disk fails in turn, under a log with its writer thread, its keeper and its
+//! snapshots: opens, creations, writes, syncs of files and of the directory, renames, unlinks. From
+//! then on nothing is acknowledged, and everything that was is found by the next server.
 
 use crate::log::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
@@ -50,7 +50,8 @@ fn granted<'a>(key: &'a [u8; 8], fence: u64) -> Record<'a> {
     })
 }
 
-/// A server that grants, takes snapshots and keeps spares. `acknowledged` is what its clients have been told.
+/// A server that grants, takes snapshots and keeps spares. `acknowledged` is what its clients have
+/// been told.
 fn serve(disk: &ForgetfulDisk, acknowledged: &mut BTreeSet<u64>) -> Result<Wal, WalError> {
     let (opened, _) = open_on(Arc::new(disk.clone()), &options())?;
     let wal = opened.start(())?;
@@ -121,7 +122,8 @@ fn whatever_call_fails_nothing_is_acknowledged_afterwards_and_nothing_acknowledg
             drop(served);
             let is_over = !disk.has_failed();
 
-            // The next server reads what the cache shows, part of which the disk never got; then the power fails, too.
+            // The next server reads what the cache shows, part of which the disk never got; then
+            // the power fails, too.
             let disk = disk.kill();
             let told = |disk: &ForgetfulDisk| found(disk).is_superset(&acknowledged);
             assert!(told(&disk), "operation {fail}, {kind:?}");

@@ -1,5 +1,5 @@
-//! A server that writes down fences only: stopped at every operation in turn, those of its clean stop included; and a real
-//! directory, cut at every byte.
+//! A server that writes down fences only: stopped at every operation in turn, those of its clean
+//! stop included; and a real directory, cut at every byte.
 
 use crate::log::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
@@ -40,7 +40,8 @@ struct Known {
     ceiling_appended: u64,
     horizon_synced: u64,
     horizon_appended: u64,
-    /// The fence of the lease in the snapshot of a clean stop that was begun, if the log may still end in it.
+    /// The fence of the lease in the snapshot of a clean stop that was begun, if the log may still
+    /// end in it.
     stop_begun: Option<u64>,
     /// That stop was completed, and nothing was written since.
     is_stopped: bool,

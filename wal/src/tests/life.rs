@@ -1,5 +1,5 @@
-//! One server after the other on the same log, step by step and without threads: the miniature server happens, the log
-//! writes it down, and at every point it is known what must be found again.
+//! One server after the other on the same log, step by step and without threads: the miniature
+//! server happens, the log writes it down, and at every point it is known what must be found again.
 
 use super::model::{View, World};
 use crate::error::WalError;
@@ -57,8 +57,8 @@ impl Trail {
         self.worlds.len() - 1 - self.synced
     }
 
-    /// Checks that what was found is what was true at some point, and not before the last one that was reported as synced.
-    /// From there the next server goes on.
+    /// Checks that what was found is what was true at some point, and not before the last one that
+    /// was reported as synced. From there the next server goes on.
     pub(crate) fn check(&mut self, recovered: &Recovered) {
         let now_unix_ms = self.now_unix_ms.max(self.last().now_unix_ms);
         let view = View::of(recovered, now_unix_ms);

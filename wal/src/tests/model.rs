@@ -1,5 +1,5 @@
-//! A lock server in miniature: plain maps, one thread. It makes up histories that could have happened, and says at every
-//! point what is true. Replay is checked against it.
+//! A lock server in miniature: plain maps, one thread. It makes up histories that could have
+//! happened, and says at every point what is true. Replay is checked against it.
 
 use crate::record::{Lease, Record};
 use crate::replay::recovered::Recovered;
@@ -138,8 +138,8 @@ impl World {
         }
     }
 
-    /// A restart: keys may be in other shards, so all fences go on above the highest ceiling. After a clean stop there is
-    /// nothing left that a horizon has to cover.
+    /// A restart: keys may be in other shards, so all fences go on above the highest ceiling. After
+    /// a clean stop there is nothing left that a horizon has to cover.
     pub(crate) fn restart(&mut self, now_unix_ms: u64, was_clean: bool) {
         self.now_unix_ms = now_unix_ms;
         if was_clean {
@@ -349,7 +349,8 @@ impl World {
         })
     }
 
-    /// A part of a snapshot, as it is now. All parts from 0 to [`World::PARTS`] together are a snapshot.
+    /// A part of a snapshot, as it is now. All parts from 0 to [`World::PARTS`] together are a
+    /// snapshot.
     pub(crate) fn part(&self, part: usize) -> Vec<Record<'static>> {
         if part < KEYS.len() {
             let holders = self.holders.get(&part);

@@ -2,25 +2,29 @@
 //!
 //! # What can be trusted
 //!
-//! A whole record can: its checksum and its position say that we wrote it there. That something is *missing* cannot be
-//! seen, so no lease can be trusted to be still held, and no key to be free. What remains is a bound:
+//! A whole record can: its checksum and its position say that we wrote it there. That something is
+//! *missing* cannot be seen, so no lease can be trusted to be still held, and no key to be free.
+//! What remains is a bound:
 //!
-//! - **Fences.** The damaged part may have raised ceilings. So the new ceiling lies [`FENCES_MARGIN`] above the highest
-//!   ceiling or fence in any whole record of any file, and above a million for every second since 1970, which is where a
-//!   server began that started from nothing, if no record at all is left. Each repair before this one has raised fences by
-//!   as much, and may be all that is known of them: it counts once more.
-//! - **Leases.** Every lease was granted before now, so none ends later than now and the longest lease. The next server
-//!   finds that as its horizon, and a log whose last server wrote down fences only and did not stop in good order: it
-//!   waits until then, and holders claim what they have.
-//! - **The sessions' key.** It stays if it is sound. If it is lost, a new one takes its place; and if it is all that is lost,
-//!   the log and the leases in it stay as they are.
+//! - **Fences.** The damaged part may have raised ceilings. So the new ceiling lies
+//!   [`FENCES_MARGIN`] above the highest ceiling or fence in any whole record of any file, and
+//!   above a million for every second since 1970, which is where a server began that started from
+//!   nothing, if no record at all is left. Each repair before this one has raised fences by as
+//!   much, and may be all that is known of them: it counts once more.
+//! - **Leases.** Every lease was granted before now, so none ends later than now and the longest
+//!   lease. The next server finds that as its horizon, and a log whose last server wrote down
+//!   fences only and did not stop in good order: it waits until then, and holders claim what they
+//!   have.
+//! - **The sessions' key.** It stays if it is sound. If it is lost, a new one takes its place; and
+//!   if it is all that is lost, the log and the leases in it stay as they are.
 //!
 //! # In which order
 //!
-//! The new log begins far behind every position that was ever used. First its segment gets its name, then its snapshot: at
-//! that moment everything before it is obsolete and the log is sound. A crash before leaves the damaged log as it was,
-//! and repair can be run again. Then the old files are renamed, not removed. The key comes last: a crash before leaves a sound
-//! log without its key, and repair can be run again.
+//! The new log begins far behind every position that was ever used. First its segment gets its
+//! name, then its snapshot: at that moment everything before it is obsolete and the log is sound. A
+//! crash before leaves the damaged log as it was, and repair can be run again. Then the old files
+//! are renamed, not removed. The key comes last: a crash before leaves a sound log without its key,
+//! and repair can be run again.
 
 use crate::error::{Blame, IoFailure, ReplayError, WalError};
 use crate::log;
@@ -42,8 +46,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How far above the highest known ceiling a repaired log begins: as many fences as a million grants a second use up in
-/// two hundred days, and one in five hundred of all there are.
+/// How far above the highest known ceiling a repaired log begins: as many fences as a million
+/// grants a second use up in two hundred days, and one in five hundred of all there are.
 pub const FENCES_MARGIN: u64 = 1 << 44;
 
 /// How far behind the last known position a repaired log begins.
@@ -211,7 +215,8 @@ pub fn repair_on(
 
     if let (Some(found), Some(log)) = (&found, &plan.log) {
         write_log(&disk, segment_bytes, wish, found, log)?;
-        // Neither of the new files is among them: their numbers are higher than those of all that were there.
+        // Neither of the new files is among them: their numbers are higher than those of all that
+        // were there.
         for (name, kept) in found.names.iter().zip(&plan.moved) {
             disk.rename(name, kept).blame("rename", &*disk, name)?;
         }

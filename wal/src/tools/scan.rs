@@ -7,8 +7,8 @@ use crate::record::frame::{self, Frame};
 use crate::replay::Place;
 use disk::Disk;
 
-/// Shows every whole record in every file, damaged or not, spares included: the ceilings that a lost snapshot had may stand
-/// in what it replaced. Reads a file at a time.
+/// Shows every whole record in every file, damaged or not, spares included: the ceilings that a
+/// lost snapshot had may stand in what it replaced. Reads a file at a time.
 pub(crate) fn scan(
     disk: &dyn Disk,
     visit: &mut dyn FnMut(Place, &Frame<'_>, &Record<'_>),
@@ -47,7 +47,8 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// The position of offset 0, by the first whole record there is: for a segment whose first page is damaged.
+/// The position of offset 0, by the first whole record there is: for a segment whose first page is
+/// damaged.
 fn base_by_records(bytes: &[u8]) -> Option<u64> {
     (PAGE_BYTES as usize..bytes.len()).find_map(|offset| {
         let frame = frame::read_anywhere(&bytes[offset..]).ok()?;

@@ -124,8 +124,9 @@ impl fmt::Display for Utc {
         let ms = self.0 % 1000;
         let seconds = self.0 / 1000;
         let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-        // Years begin in March here, so that the day that is sometimes there is the last one of a year. 719468 days lie
-        // between the first of March of the year 0 and 1970; 400 years have 146097 days.
+        // Years begin in March here, so that the day that is sometimes there is the last one of a
+        // year. 719468 days lie between the first of March of the year 0 and 1970; 400 years have
+        // 146097 days.
         let days = seconds / 86_400 + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era =

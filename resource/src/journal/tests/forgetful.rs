@@ -34,8 +34,8 @@ fn open(disk: &ForgetfulDisk) -> Ledger<Bytes> {
     ledger
 }
 
-/// A life: batch after batch, with the log rewritten in between. Stops at the first failure. Returns
-/// what was acknowledged, and what may be there besides.
+/// A life: batch after batch, with the log rewritten in between. Stops at the first failure.
+/// Returns what was acknowledged, and what may be there besides.
 fn live(disk: &ForgetfulDisk) -> Vec<Contents> {
     let mut ledger = Ledger::<Bytes>::new(bounds(2), [0; 16]);
     // Before the log was there, nothing was. Floors depend on the seed of the log, which is another

@@ -53,7 +53,8 @@ fn a_key_is_found_again() {
     assert!(first != serve(&ForgetfulDisk::new()).unwrap().session_key.bytes);
 }
 
-/// One flipped bit, or the deletion of the file, made every session strange to its own server, without a word.
+/// One flipped bit, or the deletion of the file, made every session strange to its own server,
+/// without a word.
 #[test]
 fn a_key_that_is_damaged_or_gone_is_missed() {
     let disk = ForgetfulDisk::new();

@@ -1,4 +1,5 @@
-//! Snapshots of a running log: when they are wanted, what they make room of, and that half of one is none.
+//! Snapshots of a running log: when they are wanted, what they make room of, and that half of one
+//! is none.
 
 use super::*;
 use crate::log::segment::SEGMENT_BYTES_MIN;

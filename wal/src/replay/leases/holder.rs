@@ -43,8 +43,8 @@ impl Ahead {
 }
 
 impl Holder {
-    /// What stands in an entry of a key that nobody holds.
-    pub(super) const NOBODY: Holder = Holder {
+    /// What stands in the entry of a free key.
+    pub(super) const NONE: Holder = Holder {
         fence: 0,
         until_unix_ms: 0,
         granted_unix_ms: 0,

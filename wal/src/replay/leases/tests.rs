@@ -110,7 +110,8 @@ fn an_end_is_final() {
     }
 }
 
-/// A grant of a slow thread comes when its key has long been granted to others and released by them.
+/// A grant of a slow thread comes when its key has long been granted to others and released by
+/// them.
 #[test]
 fn a_grant_below_one_that_was_exclusive_and_ended_is_over() {
     let mut leases = Leases::default();

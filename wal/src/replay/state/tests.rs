@@ -1,5 +1,5 @@
-//! The rules of replay, against the miniature server: in order, with snapshots taken at no moment in particular, and with
-//! the records of several threads in another order than what happened.
+//! The rules of replay, against the miniature server: in order, with snapshots taken at no moment
+//! in particular, and with the records of several threads in another order than what happened.
 
 use super::*;
 use crate::log::key::SessionKey;
@@ -397,7 +397,8 @@ proptest! {
 
 const THREADS: usize = 3;
 
-/// Several threads that append what they decided when their turns end, which is at no moment in particular.
+/// Several threads that append what they decided when their turns end, which is at no moment in
+/// particular.
 struct Threads {
     log: Vec<Record<'static>>,
     pending: [Vec<Record<'static>>; THREADS],
@@ -431,7 +432,8 @@ impl Threads {
                     self.append_first(thread, &record, name);
                     self.pending[thread].push(record);
                 }
-                // A client has been answered before it opens a lock, and a fence is below its ceiling: not of interest here.
+                // A client has been answered before it opens a lock, and a fence is below its
+                // ceiling: not of interest here.
                 None => {
                     if matches!(record, Record::SessionEnded { .. }) {
                         self.append_all();
@@ -452,7 +454,8 @@ impl Threads {
         }
     }
 
-    /// Whether these two stand in the log in the order of their effect, whichever threads they are of.
+    /// Whether these two stand in the log in the order of their effect, whichever threads they are
+    /// of.
     fn must_follow(&self, before: &Record<'_>, after: &Record<'_>, of: (&[u8], u64)) -> bool {
         let is_free = |record: &Record<'_>| match *record {
             Record::Granted(lease) => lease.count == 1,
@@ -486,8 +489,9 @@ fn name<'a>(record: &Record<'a>) -> Option<(&'a [u8], u64)> {
     }
 }
 
-/// A lock is handed to a client whose thread is busy, and another client shortens its lease. The snapshot shows that; then the
-/// record of the grant comes. The lease may be found as long as it was granted, not longer, and it is not lost.
+/// A lock is handed to a client whose thread is busy, and another client shortens its lease. The
+/// snapshot shows that; then the record of the grant comes. The lease may be found as long as it
+/// was granted, not longer, and it is not lost.
 #[test]
 fn a_grant_behind_its_renewal_and_behind_the_snapshot_is_not_lost() {
     let renewed = Record::Renewed {
@@ -517,8 +521,8 @@ fn a_grant_behind_its_renewal_and_behind_the_snapshot_is_not_lost() {
     assert_eq!(ends.collect::<Vec<_>>(), [1000]);
 }
 
-/// The end of a lock stands in the log before its snapshot, the grant behind it. What the snapshot says of itself decides whether
-/// the grant counts.
+/// The end of a lock stands in the log before its snapshot, the grant behind it. What the snapshot
+/// says of itself decides whether the grant counts.
 #[test]
 fn a_grant_that_the_snapshot_must_have_shown_is_over() {
     for (log_position, is_held) in [(5, true), (6, false)] {
@@ -535,8 +539,9 @@ fn a_grant_that_the_snapshot_must_have_shown_is_over() {
     }
 }
 
-/// In the grace period a holder claims what it held, under its old fence. That a server before wrote down its end, because an
-/// operator took it away and the holder did not hear of it, does not undo the claim that was granted.
+/// In the grace period a holder claims what it held, under its old fence. That a server before
+/// wrote down its end, because an operator took it away and the holder did not hear of it, does not
+/// undo the claim that was granted.
 #[test]
 fn a_claim_counts_though_a_life_before_wrote_down_the_end() {
     let scope = Scope::Leases;

@@ -78,7 +78,7 @@ fn repair_wants_damage_and_consent() {
     let before = disk.names();
     let refused = repair_on(Arc::new(disk.clone()), options(0).segment_bytes, &wish);
     let Err(RepairError::LossNotAccepted { plan, .. }) = refused else {
-        panic!("nobody accepted the loss");
+        panic!("the loss was not accepted");
     };
     assert_eq!(disk.names(), before);
     assert_eq!(*plan, repair(&disk.kill()).unwrap(), "what it says it does");
@@ -130,7 +130,8 @@ fn log_files(disk: &ForgetfulDisk) -> Vec<String> {
     names
 }
 
-/// The only segment of a directory was deleted: it was taken for a new one, with fences from the clock and no grace period.
+/// The only segment of a directory was deleted: it was taken for a new one, with fences from the
+/// clock and no grace period.
 #[test]
 fn a_log_that_is_gone_begins_above_the_clock_and_with_a_grace_period() {
     let (disk, _) = log(5);
@@ -153,7 +154,8 @@ fn a_log_that_is_gone_begins_above_the_clock_and_with_a_grace_period() {
     assert!(!recovered.was_clean);
 }
 
-/// A repair raises fences far above the clock. If the log is lost after that, only what the repair has put aside tells of it.
+/// A repair raises fences far above the clock. If the log is lost after that, only what the repair
+/// has put aside tells of it.
 #[test]
 fn a_log_that_is_gone_after_a_repair_begins_above_that_repair() {
     let (disk, _) = log(5);
