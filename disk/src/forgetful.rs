@@ -71,7 +71,14 @@ struct State {
 #[derive(Clone)]
 pub struct ForgetfulDisk(Arc<Mutex<State>>);
 
+impl Default for ForgetfulDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ForgetfulDisk {
+    /// An empty disk.
     pub fn new() -> Self {
         Self::with(Vec::new(), BTreeMap::new())
     }
