@@ -1,6 +1,6 @@
-//! Deliberate mistakes, for the models only. A loom model that cannot fail proves nothing, so each protocol has a
-//! broken variant that its model must catch. In every other build `injected` is `false` at compile time and the
-//! broken branch is not there.
+//! Deliberate mistakes, for the models only. A loom model that cannot fail proves nothing, so each
+//! protocol has a broken variant that its model must catch. In every other build `injected` is
+//! `false` at compile time and the broken branch is not there.
 
 /// One way of getting a protocol wrong. Each is named for what the broken code does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,19 +19,22 @@ pub enum Fault {
     ExpiryOverwrites,
     /// Expiry leaves waiters that have come between standing.
     ExpiryForgetsWaiters,
-    /// A release or renewal that comes too late is told so, whether or not the lease could be ended.
+    /// A release or renewal that comes too late is told so, whether or not the lease could be
+    /// ended.
     ExpiryUnproven,
-    /// The room leaves a lease that is over to whoever has just changed it.
+    /// The room leaves a lease that is over to the core that has just changed it.
     RoomGivesUp,
     /// A lease goes into a record as it was seen before, not as it was when it was replaced.
     RecordKeepsWhatWasSeen,
     /// The cell that a seat remembers is taken for that of the key, whatever has become of it.
     RememberedCellTrusted,
-    /// An acquire takes the cell that its seat remembers, whether or not anybody else would find it.
+    /// An acquire takes the cell that its seat remembers, whether or not another core would find
+    /// it.
     UnbornCellTaken,
     /// What an index entry led to is taken for found, though the entry may have been an old one.
     OldEntryTrusted,
-    /// A walk over all holds asks once whether a lease is in a record, and reads it again for its end.
+    /// A walk over all holds asks once whether a lease is in a record, and reads it again for its
+    /// end.
     WalkReadsLeaseTwice,
     /// Release and renewal accept any fence.
     FenceUnchecked,
@@ -39,15 +42,17 @@ pub enum Fault {
     NoteUnchecked,
     /// A look takes what it has read for one grant's, whatever has become of the word meanwhile.
     LookUnchecked,
-    /// A note is dropped before the word is taken away, by whoever tries.
+    /// A note is dropped before the word is taken away, by every core that tries.
     NoteDroppedFirst,
     /// A waiter stands in line without saying so in the word.
     WaiterUnannounced,
-    /// A cancellation takes out whoever stands in the place now.
+    /// A cancellation takes out the waiter that has the place now.
     CancelUnchecked,
-    /// The end of a session takes its waiters out of line, and overlooks those that have just been granted.
+    /// The end of a session takes its waiters out of line, and overlooks those that have just been
+    /// granted.
     VacateForgetsGranted,
-    /// An acquire is refused because its session has ended meanwhile, and keeps what it was granted.
+    /// An acquire is refused because its session has ended meanwhile, and keeps what it was
+    /// granted.
     RefusedGrantStands,
     /// A session past its deadline is ended whatever a keep-alive has made of it meanwhile.
     SessionEndOverwrites,
@@ -61,23 +66,25 @@ pub enum Fault {
     RestoredTagRepeats,
     /// A slot is taken off the free list whatever has happened to the list since it was read.
     FreeListUnversioned,
-    /// Whoever finds that a slab needs another piece of memory gets one, whether or not somebody else has.
+    /// An inserter that finds that a slab needs another piece of memory gets one, even if another
+    /// inserter has.
     PieceReplaced,
     /// Two shards that need a piece of memory at once may get the same one.
     PieceTakenTwice,
     /// A piece counts as ready before it has been prefaulted.
     ReadyTooEarly,
-    /// An inserter that finds no piece, ready or not, does not look at the ready ones a second time.
+    /// An inserter that finds no piece, ready or not, does not look at the ready ones a second
+    /// time.
     ReadyLookedAtOnce,
     /// Two inserters may both believe that they filled an index entry.
     InsertOverwrites,
     /// A grant does not look at the ceiling.
     CeilingUnchecked,
-    /// Those who wait for a higher ceiling are served before it is raised.
+    /// Waiters for a higher ceiling are served before it is raised.
     CeilingServesFirst,
-    /// A claim does not look whether somebody has just been granted the key.
+    /// A claim does not look whether another session has just been granted the key.
     ClaimOverlooksGrant,
-    /// A claim does not look at the fences of those who claimed before it.
+    /// A claim does not look at the fences of earlier claims.
     ClaimIgnoresRivals,
     /// Taking over does not look whether the key is still held under the fence that was named.
     TakeOverUnchecked,
@@ -87,14 +94,15 @@ pub enum Fault {
     ArmingReadsOnly,
     /// The wheel takes in every cell it is asked to look at, introduced or not.
     WheelTakesAnyCell,
-    /// Whoever links a cell into the inbox overwrites what others have said there.
+    /// The core that links a cell into the inbox overwrites what others have said there.
     LinkOverwritesFlags,
     /// An index is laid out for the entries that are moved to it, and not for those that come
     /// meanwhile.
     SuccessorForgetsInserters,
     /// The home looks whether anything asks for it before it says that it sleeps.
     SleeperLooksFirst,
-    /// Whoever puts a cell into the inbox of a home that sleeps goes by its own deadline, though others asked for the cell too.
+    /// The core that puts a cell into the inbox of a home that sleeps goes by its own deadline,
+    /// though others asked for the cell too.
     LinkerMindsItself,
     /// Migration copies an index entry and leaves empty ones open.
     MigrationLeavesOpen,
@@ -115,7 +123,8 @@ std::thread_local! {
     static INJECTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
 }
 
-/// Runs `model` with one mistake built in. loom runs all threads of a model on the caller's own thread.
+/// Runs `model` with one mistake built in. loom runs all threads of a model on the caller's own
+/// thread.
 #[cfg(loom)]
 pub fn inject(fault: Fault, model: impl FnOnce()) {
     struct Reset;
@@ -129,7 +138,8 @@ pub fn inject(fault: Fault, model: impl FnOnce()) {
     model();
 }
 
-/// `fault!(Name)`: whether this mistake is to be made now. `false` at compile time outside the models.
+/// `fault!(Name)`: whether this mistake is to be made now. `false` at compile time outside the
+/// models.
 macro_rules! fault {
     ($fault:ident) => {
         $crate::fault::injected($crate::fault::Fault::$fault)

@@ -1,13 +1,15 @@
 //! Fences, and the two numbers that bound them in a shard.
 //!
-//! A grant's fence is the cell's last fence plus one, never above the shard's **ceiling**. The **floor** matters when a
-//! cell is born: it is at least every fence that an evicted cell of this shard ever had, so a key that was forgotten
-//! comes back above everything it was granted before. Both only rise.
+//! A grant's fence is the cell's last fence plus one, never above the shard's **ceiling**. The
+//! **floor** matters when a cell is born: it is at least every fence that an evicted cell of this
+//! shard ever had, so a key that was forgotten comes back above everything it was granted before.
+//! Both only rise.
 //!
-//! The ceiling is what durability promises: fences up to it may have been issued, so a restart begins with
-//! `floor = ceiling`. It is advanced from outside, after the new value is on disk; half of the way from one ceiling to the
-//! next lies the **alarm**, which says that it is time. The floor at the **start** divides fences of this life from those of
-//! earlier ones: a lock that outlived a restart keeps its old fence, and the next grant of its key has one of this life.
+//! The ceiling is what durability promises: fences up to it may have been issued, so a restart
+//! begins with `floor = ceiling`. It is advanced from outside, after the new value is on disk; half
+//! of the way from one ceiling to the next lies the **alarm**, which says that it is time. The
+//! floor at the **start** divides fences of this life from those of earlier ones: a lock that
+//! outlived a restart keeps its old fence, and the next grant of its key has one of this life.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::lease::Lease;
@@ -19,7 +21,8 @@ pub(crate) struct Bounds {
     floor: AtomicU64,
     ceiling: AtomicU64,
     alarm: AtomicU64,
-    /// About the highest fence issued: never below it, and above it by the grain at most. Up to here no grant writes anything.
+    /// About the highest fence issued: never below it, and above it by the grain at most. Up to
+    /// here no grant writes anything.
     mark: AtomicU64,
     start: Fence,
 }
@@ -68,7 +71,8 @@ impl Bounds {
         first
     }
 
-    /// Takes note of a fence that was issued. `true`: so many have been that the ceiling should be raised.
+    /// Takes note of a fence that was issued. `true`: so many have been that the ceiling should be
+    /// raised.
     #[inline]
     pub(crate) fn note_issued(&self, fence: Fence) -> bool {
         fence.get() > self.mark.load(Ordering::Relaxed) && self.move_mark(fence)
@@ -86,15 +90,17 @@ impl Bounds {
         false
     }
 
-    /// How many fences are left below the ceiling for the key that has used most, a little less than that at times.
+    /// How many fences are left below the ceiling for the key that has used most, a little less
+    /// than that at times.
     pub(crate) fn headroom(&self) -> u64 {
         let mark = self.mark.load(Ordering::Relaxed);
         self.ceiling().get().saturating_sub(mark)
     }
 
     pub(crate) fn floor(&self) -> Fence {
-        // Acquire, paired with `raise_floor`. An inserter that found its key evicted has already synchronised with the
-        // evictor through the dead word or the index entry, so it sees the floor that was raised before.
+        // Acquire, paired with `raise_floor`. An inserter that found its key evicted has already
+        // synchronised with the evictor through the dead word or the index entry, so it sees the
+        // floor that was raised before.
         Fence::from_number(self.floor.load(Ordering::Acquire))
     }
 
@@ -103,7 +109,8 @@ impl Bounds {
     }
 
     pub(crate) fn ceiling(&self) -> Fence {
-        // Acquire, paired with `raise_ceiling`: whoever sees the new ceiling sees that it was made durable.
+        // Acquire, paired with `raise_ceiling`: a grantor that sees the new ceiling sees that it
+        // was made durable.
         Fence::from_number(self.ceiling.load(Ordering::Acquire))
     }
 

@@ -1,12 +1,15 @@
-//! What the models share: a small engine, the clients that use it, and a host that writes down what it is told.
+//! What the models share: a small engine, the clients that use it, and a host that writes down what
+//! it is told.
 //!
-//! A model is a function. It sets the scene alone, starts one or two threads, joins them and asks its one question as
-//! assertions. [`check`] runs it in every interleaving; [`check_broken`] runs the same function with one mistake built into the
-//! engine, and the test that calls it expects the model's own assertion to fail. A model without such a twin proves nothing.
+//! A model is a function. It sets the scene alone, starts one or two threads, joins them and asks
+//! its one question as assertions. [`check`] runs it in every interleaving; [`check_broken`] runs
+//! the same function with one mistake built into the engine, and the test that calls it expects the
+//! model's own assertion to fail. A model without such a twin proves nothing.
 //!
-//! Ground rules. Time is whatever a thread says it is: two threads with different clocks are how a model gets a renewal that
-//! comes just in time and an expiry that comes just too early. What must hold in the end is asked after the join, when
-//! there is only one thread left and nothing it reads can be stale.
+//! Ground rules. Time is whatever a thread says it is: two threads with different clocks are how a
+//! model gets a renewal that comes just in time and an expiry that comes just too early. What must
+//! hold in the end is asked after the join, when there is only one thread left and nothing it reads
+//! can be stale.
 
 #![cfg(loom)]
 
@@ -55,7 +58,8 @@ pub fn check_bounded(preemptions_max: usize, model: fn()) {
     );
 }
 
-/// Runs `model` on an engine that makes this mistake. The caller is a test that expects the model to fail.
+/// Runs `model` on an engine that makes this mistake. The caller is a test that expects the model
+/// to fail.
 pub fn check_broken(fault: Fault, model: fn()) {
     engine::inject(fault, || check(model));
 }
@@ -80,8 +84,8 @@ const WAIT_MS: u64 = 100_000;
 /// Steps enough for everything that can be due at once.
 const BUDGET: u32 = 100;
 
-/// One shard and a handful of everything. The seed makes a key's place in the index the same in every execution, which loom
-/// needs.
+/// One shard and a handful of everything. The seed makes a key's place in the index the same in
+/// every execution, which loom needs.
 pub fn small() -> Settings {
     Settings {
         shards: 1,
@@ -96,8 +100,8 @@ pub fn small() -> Settings {
     }
 }
 
-/// Writes down what the engine tells it. Behind std's mutex, which loom does not see: taking notes neither orders the
-/// engine's steps nor adds any.
+/// Writes down what the engine tells it. Behind std's mutex, which loom does not see: taking notes
+/// neither orders the engine's steps nor adds any.
 #[derive(Default)]
 pub struct Notes(Mutex<Told>);
 
@@ -191,7 +195,8 @@ impl World {
         name.expect("six keys do not all fall into one of two shards")
     }
 
-    /// Does all that is due in the one shard, and goes to sleep until the next thing is. Returns that moment.
+    /// Does all that is due in the one shard, and goes to sleep until the next thing is. Returns
+    /// that moment.
     pub fn turn_and_rest(&self, now: Tick) -> Tick {
         loop {
             let progress = self.0.advance_shard(0, now, &mut BUDGET.clone());
@@ -208,21 +213,21 @@ impl World {
         told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What somebody who stood in line was granted, at once or later.
-    pub fn grant_of(&self, who: &str, place: Place) -> Option<Grant> {
+    /// What a waiter was granted, at once or later.
+    pub fn grant_of(&self, waiter: &str, place: Place) -> Option<Grant> {
         match place {
             Place::Granted(grant) => Some(grant),
             Place::InLine(_) => {
                 let grants = self.told().grants;
                 grants
                     .iter()
-                    .find(|(name, _)| *name == who)
+                    .find(|(name, _)| *name == waiter)
                     .map(|&(_, grant)| grant)
             }
         }
     }
 
-    /// Who holds a key at this moment, and under which fence. For keys with one holder.
+    /// The session that holds a key at this moment, and its fence. For keys with one holder.
     pub fn holder(&self, name: &str, now: Tick) -> Option<(SessionId, Fence)> {
         let holder = self.state(name, now)?.holders.into_iter().next()?;
         Some((holder.owner?, holder.fence))
@@ -265,7 +270,7 @@ impl Client {
         self.world.0.acquire(&mut self.seat, request, now)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub fn try_lock(&mut self, name: &str, ttl_ms: u64, now: Tick) -> Option<Fence> {
         match self.ask(&Acquire::exclusive(key(name), ttl_ms), now) {
             Outcome::Granted(grant) => Some(grant.fence),
@@ -274,7 +279,7 @@ impl Client {
         }
     }
 
-    /// Takes a lock that nobody can have.
+    /// Takes a lock that must be free.
     pub fn lock(&mut self, name: &str, ttl_ms: u64, now: Tick) -> Fence {
         let fence = self.try_lock(name, ttl_ms, now);
         fence.unwrap_or_else(|| panic!("{name} was free for the taking and was refused"))
@@ -294,8 +299,8 @@ impl Client {
         assert_eq!(restored, Ok(true), "{name} was not restored");
     }
 
-    /// Takes the lock from whoever has it under `from`, or from anybody. `None`: it is not held under that fence, or it is not
-    /// known yet by whom.
+    /// Takes the lock from its holder under `from`, or from any holder. `None`: it is not held
+    /// under that fence, or its holder is not known yet.
     pub fn take_over(&mut self, name: &str, from: Option<Fence>, now: Tick) -> Option<Fence> {
         let request = Acquire {
             note: b"taken",
@@ -313,12 +318,17 @@ impl Client {
     }
 
     /// Takes the lock or stands in line for it, under a name by which the host is told.
-    pub fn stand_in_line(&mut self, request: &Acquire<'_>, who: &'static str, now: Tick) -> Place {
+    pub fn stand_in_line(
+        &mut self,
+        request: &Acquire<'_>,
+        waiter: &'static str,
+        now: Tick,
+    ) -> Place {
         let seat = &mut self.seat;
-        match (self.world.0).acquire_or_wait(seat, request, WAIT_MS, || Some(who), now) {
+        match (self.world.0).acquire_or_wait(seat, request, WAIT_MS, || Some(waiter), now) {
             Outcome::Granted(grant) => Place::Granted(grant),
             Outcome::Queued { ticket, .. } => Place::InLine(ticket),
-            other => panic!("{who} stood in line, and the answer was {other:?}"),
+            other => panic!("{waiter} stood in line, and the answer was {other:?}"),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Session-bound locks and keep-alives: whichever comes second asks that the session's latest end be
-//! covered.
+//! Session-bound locks and keep-alives: whichever comes second asks that the session's latest end
+//! be covered.
 
 use engine::{Acquire, BoundMark, Fault, Outcome, Span, Tick};
 use loom::sync::{Arc, Mutex};

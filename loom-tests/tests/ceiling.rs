@@ -1,4 +1,4 @@
-//! The ceiling of fences: never overtaken, and raising it serves whoever waits for it.
+//! The ceiling of fences: never overtaken, and raising it serves its waiters.
 
 use engine::{Acquire, Fault, Fence, Outcome, Settings};
 use loom::thread;
@@ -20,7 +20,7 @@ fn fence(number: u64) -> Fence {
     Fence::new(number).expect("small numbers are fences")
 }
 
-/// The ceiling is raised while somebody asks who will not wait.
+/// The ceiling is raised while a session asks that will not wait.
 fn raise_against_acquire() {
     let world = at_the_ceiling();
     let mut b = world.client();
@@ -56,7 +56,7 @@ fn a_grant_that_does_not_look_at_the_ceiling_is_caught() {
     check_broken(Fault::CeilingUnchecked, raise_against_acquire);
 }
 
-/// The ceiling is raised while somebody asks who will wait for it.
+/// The ceiling is raised while a session asks that will wait for it.
 fn raise_against_wait() {
     let world = at_the_ceiling();
     let mut b = world.client();
@@ -67,16 +67,16 @@ fn raise_against_wait() {
     let place = waiter.join().unwrap();
 
     let grant = world.grant_of("b", place);
-    assert!(grant.is_some(), "somebody waits below the ceiling");
+    assert!(grant.is_some(), "a waiter is left below the ceiling");
 }
 
 #[test]
-fn a_higher_ceiling_serves_whoever_waits_for_it() {
+fn a_higher_ceiling_serves_its_waiters() {
     check(raise_against_wait);
 }
 
 #[test]
-#[should_panic(expected = "somebody waits below the ceiling")]
+#[should_panic(expected = "a waiter is left below the ceiling")]
 fn serving_before_the_ceiling_is_raised_is_caught() {
     check_broken(Fault::CeilingServesFirst, raise_against_wait);
 }

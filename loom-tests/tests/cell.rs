@@ -33,7 +33,8 @@ fn a_grant_that_overwrites_the_word_is_caught() {
     check_broken(Fault::GrantOverwrites, two_acquirers);
 }
 
-/// The holder releases in time by its own clock, while by another's the lease is over and the key is taken.
+/// The holder releases in time by its own clock, while by another's the lease is over and the key
+/// is taken.
 fn release_against_acquire() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -107,7 +108,7 @@ fn an_expiry_that_leaves_the_lease_open_is_caught() {
     check_broken(Fault::ExpiryLeavesLease, renew_against_expire);
 }
 
-/// As before, and whoever finds the lease over does so under the room mutex.
+/// As before, and the lease is found over under the room mutex.
 fn renew_against_expire_in_the_room() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -161,7 +162,7 @@ fn stale_renew_against_new_holder() {
 }
 
 #[test]
-fn a_stale_renewal_moves_nobody_elses_deadline() {
+fn a_stale_renewal_moves_no_other_deadline() {
     check(stale_renew_against_new_holder);
 }
 
@@ -230,7 +231,8 @@ fn an_answer_that_says_expired_without_proof_is_caught() {
     check_broken(Fault::ExpiryUnproven, renew_against_release);
 }
 
-/// One thread of a session renews while another takes the lock a second time, which moves the lease into a record.
+/// One thread of a session renews while another takes the lock a second time, which moves the lease
+/// into a record.
 fn renew_against_reentry() {
     let world = World::new();
     let mut a = world.client();
@@ -270,7 +272,8 @@ fn a_record_of_what_was_seen_before_is_caught() {
     check_broken(Fault::RecordKeepsWhatWasSeen, renew_against_reentry);
 }
 
-/// One thread of a session renews while another turns the lock into a shared one, which moves the lease into a record.
+/// One thread of a session renews while another turns the lock into a shared one, which moves the
+/// lease into a record.
 fn renew_against_downgrade() {
     let world = World::new();
     let mut a = world.client();

@@ -8,7 +8,7 @@ fn fence(number: u64) -> Fence {
     Fence::new(number).expect("small numbers are fences")
 }
 
-/// A world that has forgotten who holds what, and has granted nothing yet.
+/// A world that has forgotten its holders, and has granted nothing yet.
 fn restarted() -> World {
     World::with(Settings {
         floor: fence(5),
@@ -17,7 +17,8 @@ fn restarted() -> World {
     })
 }
 
-/// The grace period ends and the key is granted to somebody, while its holder from before claims it.
+/// The grace period ends and the key is granted to a session, while its holder from before claims
+/// it.
 fn claim_against_grant() {
     let world = restarted();
     let (mut old, mut new) = (world.client(), world.client());

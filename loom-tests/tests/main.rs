@@ -1,4 +1,5 @@
-//! Every concurrent protocol of the engine, in every interleaving. One binary, one file per protocol.
+//! Every concurrent protocol of the engine, in every interleaving. One binary, one file per
+//! protocol.
 
 #![cfg(loom)]
 

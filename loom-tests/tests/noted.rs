@@ -1,4 +1,5 @@
-//! Short notes beside plain grants: whoever reads one while its grant ends reads that one or none, never the next user's.
+//! Short notes beside plain grants: a reader of one while its grant ends reads that one or none,
+//! never the next user's.
 
 use engine::{Acquire, Fault, Fence, Outcome};
 use loom::thread;
@@ -18,7 +19,7 @@ fn lock_noted(client: &mut Client, name: &str, note: &[u8], now: u64) -> Fence {
     }
 }
 
-/// What somebody who is refused is told about the holder under `fence`.
+/// What a refused session is told about the holder under `fence`.
 fn note_of(client: &mut Client, fence: Fence) -> Option<Box<[u8]>> {
     match client.ask(&Acquire::exclusive(key(KEY), 100), at(1)) {
         Outcome::Held(holder) if holder.fence == fence => Some(holder.note),
@@ -32,7 +33,8 @@ fn check_note(note: Option<&[u8]>) {
     assert!(is_own, "a holder was shown with the note of another");
 }
 
-/// The holder gives its key back and takes another one with another note, while somebody asks who holds the first.
+/// The holder gives its key back and takes another one with another note, while another session
+/// looks at the first.
 fn asking_against_reuse() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -63,7 +65,7 @@ fn a_note_that_is_not_checked_is_caught() {
     check_broken(Fault::NoteUnchecked, asking_against_reuse);
 }
 
-/// One gives its key back while another takes a note's block and asks who holds the first key.
+/// One gives its key back while another takes a note's block and looks at the first key.
 fn release_against_reuse() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());

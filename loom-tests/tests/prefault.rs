@@ -1,10 +1,11 @@
-//! Memory that somebody makes ready ahead of need, while others are already in need of it.
+//! Memory that is prefaulted ahead of need, while inserters are already in need of it.
 
 use engine::Fault;
 use loom::thread;
 use loom_tests::{KEY, World, at, check, check_broken};
 
-/// The next piece of memory is made ready while somebody needs one; its first cell is put into the wheel, in front of another one.
+/// The next piece of memory is prefaulted while an inserter needs one; its first cell is put into
+/// the wheel, in front of another one.
 fn stock_against_use() {
     let world = World::new();
     let mut a = world.client();
@@ -30,7 +31,7 @@ fn stock_against_use() {
 }
 
 #[test]
-fn memory_is_made_ready_before_anybody_uses_it() {
+fn memory_is_prefaulted_before_it_is_used() {
     check(stock_against_use);
 }
 

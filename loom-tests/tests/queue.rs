@@ -4,7 +4,7 @@ use engine::{Acquire, Fault};
 use loom::thread;
 use loom_tests::{KEY, Place, World, at, check, check_broken, is_released, key};
 
-/// Somebody stands in line while the holder releases without looking at the line.
+/// A session stands in line while the holder releases without looking at the line.
 fn enqueue_against_release() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -17,7 +17,7 @@ fn enqueue_against_release() {
 
     // Without looking at the key, which would set it right.
     let grant = world.grant_of("b", place);
-    let new = grant.expect("nobody waits beside a free lock").fence;
+    let new = grant.expect("no waiter is left beside a free lock").fence;
     assert!(new > fence, "a fence was granted twice");
     assert_eq!(world.holder(KEY, at(1)), Some((session_b, new)));
 }
@@ -28,7 +28,7 @@ fn a_release_never_misses_a_waiter() {
 }
 
 #[test]
-#[should_panic(expected = "nobody waits beside a free lock")]
+#[should_panic(expected = "no waiter is left beside a free lock")]
 fn a_waiter_that_does_not_mark_the_word_is_caught() {
     check_broken(Fault::WaiterUnannounced, enqueue_against_release);
 }
@@ -46,7 +46,7 @@ fn two_enqueue_against_release() {
     assert!(is_released(a.release(KEY, fence, at(1))));
     let places = [("b", first.join().unwrap()), ("c", second.join().unwrap())];
 
-    let grants = places.map(|(who, place)| world.grant_of(who, place));
+    let grants = places.map(|(waiter, place)| world.grant_of(waiter, place));
     assert!(
         grants.iter().flatten().count() == 1,
         "one of two is granted and the other waits: {grants:?}"
@@ -65,7 +65,7 @@ fn two_waiters_that_do_not_mark_the_word_are_caught() {
     check_broken(Fault::WaiterUnannounced, two_enqueue_against_release);
 }
 
-/// Somebody stands in line, while the holder releases so late that its lease is over.
+/// A session stands in line, while the holder releases so late that its lease is over.
 fn enqueue_against_late_release() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -77,7 +77,7 @@ fn enqueue_against_late_release() {
     let place = waiter.join().unwrap();
 
     let grant = world.grant_of("b", place);
-    assert!(grant.is_some(), "somebody waits beside a free lock");
+    assert!(grant.is_some(), "a waiter is left beside a free lock");
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn a_release_that_comes_too_late_never_misses_a_waiter() {
 }
 
 #[test]
-#[should_panic(expected = "somebody waits beside a free lock")]
+#[should_panic(expected = "a waiter is left beside a free lock")]
 fn a_waiter_that_a_late_release_cannot_see_is_caught() {
     check_broken(Fault::WaiterUnannounced, enqueue_against_late_release);
 }
 
-/// The holder releases to the first in line and another takes the place in the line that has become free, while the first
-/// is cancelled.
+/// The holder releases to the first in line and another takes the place in the line that has become
+/// free, while the first is cancelled.
 fn cancel_against_hand_off() {
     let world = World::new();
     let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
@@ -111,10 +111,10 @@ fn cancel_against_hand_off() {
     let session_c = releaser.join().unwrap();
 
     assert!(
-        cancelled.is_none_or(|who| who == "b"),
-        "somebody else was taken out of the line"
+        cancelled.is_none_or(|waiter| waiter == "b"),
+        "another waiter was taken out of the line"
     );
-    let is_granted = world.told().grants.iter().any(|&(who, _)| who == "b");
+    let is_granted = world.told().grants.iter().any(|&(waiter, _)| waiter == "b");
     assert!(
         cancelled.is_some() != is_granted,
         "cancelled and granted, or neither"
@@ -129,8 +129,8 @@ fn a_waiter_is_cancelled_or_granted_and_never_both() {
 }
 
 #[test]
-#[should_panic(expected = "somebody else was taken out of the line")]
-fn a_cancellation_of_whoever_stands_there_now_is_caught() {
+#[should_panic(expected = "another waiter was taken out of the line")]
+fn a_cancellation_of_the_next_waiter_is_caught() {
     check_broken(Fault::CancelUnchecked, cancel_against_hand_off);
 }
 

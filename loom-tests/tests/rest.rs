@@ -1,4 +1,5 @@
-//! A home that goes to sleep against those who have something for it: it knows of it, or it is woken.
+//! A home that goes to sleep against cores that have something for it: it knows of it, or it is
+//! woken.
 
 use engine::{Acquire, Fault, Tick};
 use loom::thread;
@@ -10,11 +11,11 @@ const SOON_MS: u64 = 10;
 /// Goes on for longer than any of these homes would sleep by itself.
 const LATE_MS: u64 = 100_000;
 
-/// Everybody is done: what ends at `end` is not slept over, give or take the tick it ends with.
+/// All threads are done: what ends at `end` is not slept over, give or take the tick it ends with.
 fn check_sleep(world: &World, slept_until: Tick, end: Tick) {
     assert!(
         slept_until <= end.plus_ms(1) || world.told().wakes > 0,
-        "the home sleeps until {slept_until:?}, and nobody wakes it"
+        "the home sleeps until {slept_until:?}, and is not woken"
     );
 }
 
@@ -36,7 +37,7 @@ fn a_new_lease_is_known_to_the_home_or_wakes_it() {
 }
 
 #[test]
-#[should_panic(expected = "and nobody wakes it")]
+#[should_panic(expected = "and is not woken")]
 fn a_home_that_looks_before_it_says_that_it_sleeps_is_caught() {
     check_broken(Fault::SleeperLooksFirst, rest_against_new_key);
 }
@@ -59,13 +60,14 @@ fn a_lease_made_shorter_is_known_to_the_home_or_wakes_it() {
 }
 
 #[test]
-#[should_panic(expected = "and nobody wakes it")]
+#[should_panic(expected = "and is not woken")]
 fn a_home_that_sleeps_over_a_shorter_lease_is_caught() {
     check_broken(Fault::SleeperLooksFirst, rest_against_shortening);
 }
 
-/// The home goes to sleep while two ask for the same cell. One gives its lock back, long before its time, and is in no hurry to
-/// have the key forgotten; the other takes it for a moment, and may leave it to the first to put the cell into the inbox.
+/// The home goes to sleep while two ask for the same cell. One gives its lock back, long before its
+/// time, and is in no hurry to have the key forgotten; the other takes it for a moment, and may
+/// leave it to the first to put the cell into the inbox.
 fn rest_against_two_askers() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -82,12 +84,12 @@ fn rest_against_two_askers() {
 }
 
 #[test]
-fn whoever_puts_a_cell_in_the_inbox_wakes_the_home_for_all_who_asked() {
+fn the_core_that_links_a_cell_wakes_the_home_for_all_that_asked() {
     check(rest_against_two_askers);
 }
 
 #[test]
-#[should_panic(expected = "and nobody wakes it")]
+#[should_panic(expected = "and is not woken")]
 fn an_asker_that_minds_its_own_lease_only_is_caught() {
     check_broken(Fault::LinkerMindsItself, rest_against_two_askers);
 }
@@ -118,7 +120,7 @@ fn a_wait_is_known_to_the_home_or_wakes_it() {
 }
 
 #[test]
-#[should_panic(expected = "and nobody wakes it")]
+#[should_panic(expected = "and is not woken")]
 fn a_home_that_sleeps_over_a_wait_is_caught() {
     check_broken(Fault::SleeperLooksFirst, rest_against_waiter);
 }

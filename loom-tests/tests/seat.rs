@@ -1,4 +1,5 @@
-//! Takers and givers who go straight to the cell that their seat remembers, against all that can become of a cell.
+//! Takers and givers that go straight to the cell that their seat remembers, against all that can
+//! become of a cell.
 
 use engine::Fault;
 use loom::thread;
@@ -7,8 +8,8 @@ use loom_tests::{IDLE_MS, KEY, World, at, check, check_broken, is_released};
 /// By then the lease is over and the key idle.
 const LATE_MS: u64 = 10 * IDLE_MS;
 
-/// A lease runs out, its key is forgotten and its cell goes to another key, while the holder gives it back in time by its own
-/// clock.
+/// A lease runs out, its key is forgotten and its cell goes to another key, while the holder gives
+/// it back in time by its own clock.
 fn release_against_reuse() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -50,8 +51,9 @@ fn a_remembered_cell_that_is_trusted_is_caught() {
     check_broken(Fault::RememberedCellTrusted, release_against_reuse);
 }
 
-/// A key has been forgotten, and its cell lies ready for the next one. Two ask for the same key again: one prepares that cell,
-/// the other a second one, and whoever is late gives its cell back. A third remembers the first cell from before.
+/// A key has been forgotten, and its cell lies ready for the next one. Two ask for the same key
+/// again: one prepares that cell, the other a second one, and the later one gives its cell back.
+/// A third remembers the first cell from before.
 fn take_against_preparation() {
     let world = World::new();
     let (mut old, mut a, mut b) = (world.client(), world.client(), world.client());
@@ -80,6 +82,6 @@ fn a_remembered_cell_is_taken_only_where_others_find_it() {
 
 #[test]
 #[should_panic(expected = "one holder expected")]
-fn a_remembered_cell_that_nobody_else_finds_is_caught() {
+fn a_remembered_cell_that_is_not_in_the_index_is_caught() {
     check_broken(Fault::UnbornCellTaken, take_against_preparation);
 }

@@ -22,15 +22,15 @@ fn end_against_hand_off() {
     // Without looking at the key, which would set it right.
     let told = world.told();
     assert!(
-        told.grants.last().is_some_and(|&(who, _)| who == "c"),
+        told.grants.last().is_some_and(|&(waiter, _)| waiter == "c"),
         "the lock stays with a session that has ended"
     );
     assert_eq!(
         world.holder(KEY, at(1)).map(|(owner, _)| owner),
         Some(c.session())
     );
-    let is_granted = told.grants.iter().any(|&(who, _)| who == "b");
-    let gave_up = told.gave_up.iter().any(|&(who, _)| who == "b");
+    let is_granted = told.grants.iter().any(|&(waiter, _)| waiter == "b");
+    let gave_up = told.gave_up.iter().any(|&(waiter, _)| waiter == "b");
     assert!(is_granted != gave_up, "granted and gave up, or neither");
 }
 
@@ -45,7 +45,8 @@ fn a_vacated_seat_that_forgets_a_fresh_grant_is_caught() {
     check_broken(Fault::VacateForgetsGranted, end_against_hand_off);
 }
 
-/// Three at once: the holder releases, the session of the first in line ends and the second in line is cancelled.
+/// Three at once: the holder releases, the session of the first in line ends and the second in line
+/// is cancelled.
 fn end_and_cancel_against_hand_off() {
     let world = World::new();
     let (mut a, mut b, mut c) = (world.client(), world.client(), world.client());
@@ -66,7 +67,7 @@ fn end_and_cancel_against_hand_off() {
     let cancelled = canceller.join().unwrap();
 
     let told = world.told();
-    let [to_b, to_c] = ["b", "c"].map(|who| told.grants.iter().any(|&(name, _)| name == who));
+    let [to_b, to_c] = ["b", "c"].map(|waiter| told.grants.iter().any(|&(name, _)| name == waiter));
     assert!(
         told.losses.len() == usize::from(to_b),
         "the lock stays with a session that has ended"
@@ -86,11 +87,12 @@ fn nothing_is_stranded_when_the_first_dies_and_the_second_gives_up() {
 
 #[test]
 #[should_panic(expected = "stays with a session that has ended")]
-fn a_fresh_grant_that_nobody_takes_back_is_caught() {
+fn a_fresh_grant_that_is_not_taken_back_is_caught() {
     check_broken(Fault::VacateForgetsGranted, end_and_cancel_against_hand_off);
 }
 
-/// The session of the one in line ends. If the holder knows it before it releases, nobody is to be granted.
+/// The session of the one in line ends. If the holder knows it before it releases, no waiter is to
+/// be granted.
 fn hand_off_after_end() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -128,7 +130,8 @@ fn a_hand_off_to_the_dead_is_caught() {
     check_broken(Fault::HandoffToTheDead, hand_off_after_end);
 }
 
-/// A session renews through one seat while it ends, and the other seat, which took the lock, is vacated. Somebody waits.
+/// A session renews through one seat while it ends, and the other seat, which took the lock, is
+/// vacated. A session waits.
 fn end_against_renew() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -142,7 +145,9 @@ fn end_against_renew() {
 
     let told = world.told();
     assert!(
-        told.grants.first().is_some_and(|&(who, _)| who == "b"),
+        told.grants
+            .first()
+            .is_some_and(|&(waiter, _)| waiter == "b"),
         "the lock stays with a session that has ended"
     );
 }
@@ -158,8 +163,8 @@ fn a_room_that_gives_up_before_a_renewal_is_caught() {
     check_broken(Fault::RoomGivesUp, end_against_renew);
 }
 
-/// A session acquires through one seat while it ends and its other seat is vacated. If that acquire was answered yes, the
-/// first seat is vacated, too.
+/// A session acquires through one seat while it ends and its other seat is vacated. If that acquire
+/// was answered yes, the first seat is vacated, too.
 fn end_against_acquire() {
     let world = World::new();
     let mut a = world.client();
@@ -268,8 +273,8 @@ fn an_end_that_overwrites_a_keep_alive_is_caught() {
     check_broken(Fault::SessionEndOverwrites, keep_alive_against_end);
 }
 
-/// Two places are free. One thread opens a session; the other opens two and gives the first one's place back, so that the
-/// list of free places begins as it did and goes on differently.
+/// Two places are free. One thread opens a session; the other opens two and gives the first one's
+/// place back, so that the list of free places begins as it did and goes on differently.
 fn open_against_forget() {
     let world = World::new();
     let engine = world.engine();

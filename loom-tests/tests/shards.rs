@@ -56,7 +56,7 @@ fn end_against_hand_offs() {
 
     // Without looking at the keys, which would set them right.
     let told = world.told();
-    let grants = told.grants.iter().filter(|&&(who, _)| who == "c");
+    let grants = told.grants.iter().filter(|&&(waiter, _)| waiter == "c");
     assert!(
         grants.count() == 2,
         "a lock stays with a session that has ended: {told:?}"

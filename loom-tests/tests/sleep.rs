@@ -1,5 +1,5 @@
-//! The two handshakes of the server that end in a sleep: the log's writer and those who append, a core and the writer that
-//! syncs for it. Both are made of [`SleepFlag`].
+//! The two handshakes of the server that end in a sleep: the log's writer and its appenders, a
+//! core and the writer that syncs for it. Both are made of [`SleepFlag`].
 
 use engine::{Fault, SleepFlag};
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,8 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use loom_tests::{check, check_broken};
 
-/// Two threads append while the writer finds the queue empty and goes to sleep (`wal/src/log/queue.rs`).
+/// Two threads append while the writer finds the queue empty and goes to sleep
+/// (`wal/src/log/queue.rs`).
 fn append_against_sleep() {
     let flag = Arc::new(SleepFlag::new());
     let queue = Arc::new(AtomicU64::new(0));
@@ -34,11 +35,13 @@ fn append_against_sleep() {
     }
 }
 
-/// A core waits for the second of two syncs, and the first one rings its bell (`core/durable_replies.rs`, `storage/mod.rs`).
+/// A core waits for the second of two syncs, and the first one rings its bell
+/// (`core/durable_replies.rs`, `storage/mod.rs`).
 fn sync_against_await() {
     let posts = Arc::new([SleepFlag::new()]);
     let synced = Arc::new(AtomicU64::new(0));
-    // As the real bell: it remembers one ring. A mutex, since loom lets a swap read what is not the latest.
+    // As the real bell: it remembers one ring. A mutex, since loom lets a swap read what is not the
+    // latest.
     let bell = Arc::new(Mutex::new(false));
     let writer = thread::spawn({
         let (posts, synced, bell) = (posts.clone(), synced.clone(), bell.clone());

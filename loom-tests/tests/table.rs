@@ -67,7 +67,7 @@ fn idle_key(world: &World, name: &str) -> Fence {
     fence
 }
 
-/// An idle key is forgotten at the moment somebody asks for it.
+/// An idle key is forgotten at the moment a session asks for it.
 fn evict_against_acquire() {
     let world = World::new();
     let old = idle_key(&world, KEY);
@@ -94,7 +94,8 @@ fn a_floor_raised_after_the_eviction_is_caught() {
     check_broken(Fault::FloorAfterEviction, evict_against_acquire);
 }
 
-/// An idle key is forgotten and its cell is used for another key, while somebody who has found it there takes it.
+/// An idle key is forgotten and its cell is used for another key, while a thread that has found it
+/// there takes it.
 fn stale_finder_against_reuse(name: &'static str, other: &'static str) {
     let world = World::new();
     let old = idle_key(&world, name);
@@ -211,7 +212,8 @@ fn a_half_open_index_is_caught() {
     check_broken(Fault::MigrationLeavesOpen, two_inserters_against_growth);
 }
 
-/// An idle key is forgotten while the index is being left for a larger one, and then asked for again.
+/// An idle key is forgotten while the index is being left for a larger one, and then asked for
+/// again.
 fn evict_against_growth() {
     let world = World::new();
     let old = idle_key(&world, KEY);
@@ -247,8 +249,8 @@ fn a_floor_raised_too_late_for_the_new_index_is_caught() {
     check_broken(Fault::FloorAfterEviction, evict_against_growth);
 }
 
-/// The index is left for a larger one, and an idle key is then forgotten there, while somebody who asks for it may still be
-/// in the old one.
+/// The index is left for a larger one, and an idle key is then forgotten there, while a thread that
+/// asks for it may still be in the old one.
 fn stale_inserter_against_growth() {
     let world = World::new();
     let old = idle_key(&world, KEY);
@@ -284,8 +286,9 @@ fn a_floor_raised_too_late_for_the_old_index_is_caught() {
 /// Its place in the index is the one behind that of `KEY`, or the same.
 const NEIGHBOUR: &str = "x";
 
-/// Somebody has read an index entry and not yet the cell. Meanwhile the key is forgotten, and its cell is prepared for the same
-/// key again by somebody who then has to look for another place in the index.
+/// A thread has read an index entry and not yet the cell. Meanwhile the key is forgotten, and its
+/// cell is prepared for the same key again by a thread that then has to look for another place in
+/// the index.
 fn old_entry_against_preparation() {
     let world = World::new();
     idle_key(&world, KEY);

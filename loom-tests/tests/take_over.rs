@@ -36,11 +36,11 @@ fn a_key_is_given_back_or_taken_over_and_not_both() {
 
 #[test]
 #[should_panic(expected = "as well")]
-fn taking_over_from_anybody_is_caught() {
+fn taking_over_from_any_holder_is_caught() {
     check_broken(Fault::TakeOverUnchecked, take_over_against_release);
 }
 
-/// A free key is granted to one by a CAS, while another takes it from whoever has it.
+/// A free key is granted to one by a CAS, while another session takes it from its holder.
 fn take_over_against_acquire() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -62,7 +62,7 @@ fn take_over_against_acquire() {
     let last = granted.max(taken).expect("one of them has it");
     let holder = world.holder(KEY, at(2)).map(|(_, fence)| fence);
     assert_eq!(holder, Some(last), "the key is not whose it was said to be");
-    // And it can be given back, by whoever has it.
+    // And its holder can give it back.
     let is_free = match taken == Some(last) {
         true => is_released(b.release(KEY, last, at(2))),
         false => is_released(a.release(KEY, last, at(2))),
@@ -76,7 +76,8 @@ fn taking_over_and_a_grant_have_one_winner_or_the_one_after_the_other() {
     check(take_over_against_acquire);
 }
 
-/// The same, and then time passes: whoever has the key loses it when its lease ends, with nobody asking.
+/// The same, and then time passes: its holder loses the key when its lease ends, with no thread
+/// asking.
 fn expiry_of_what_was_taken_over() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());

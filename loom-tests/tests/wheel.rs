@@ -1,10 +1,12 @@
-//! The home core's look at a cell against grants, renewals and the reuse of cells: no deadline is missed.
+//! The home core's look at a cell against grants, renewals and the reuse of cells: no deadline is
+//! missed.
 
 use engine::{Acquire, Fault, Lost};
 use loom::thread;
 use loom_tests::{Client, IDLE_MS, KEY, World, at, check, check_broken, is_released, key};
 
-/// The wheel looks at an idle key and puts off its next look, while the key is granted for less long than that.
+/// The wheel looks at an idle key and puts off its next look, while the key is granted for less
+/// long than that.
 fn arming_against_grant() {
     let world = World::new();
     let mut a = world.client();
@@ -72,7 +74,7 @@ fn a_look_that_misses_a_shorter_lease_is_caught() {
     check_broken(Fault::ArmingReadsOnly, arming_against_shortening);
 }
 
-/// Somebody waits, while the wheel expires the lease he waits for.
+/// A session waits, while the wheel expires the lease it waits for.
 fn waiting_against_expiry() {
     let world = World::new();
     let (mut a, mut b) = (world.client(), world.client());
@@ -106,9 +108,9 @@ fn a_wheel_that_forgets_waiters_is_caught() {
 /// By then every key of the beginning is idle.
 const LATE_MS: u64 = 10 * IDLE_MS;
 
-/// The key's cell is known to the wheel and free. The thread that is started evicts it, much later, and uses it for another
-/// key, `x`. The client, whose clock has stopped, is about to take the old key for so short a time that it asks for the
-/// wheel's attention.
+/// The key's cell is known to the wheel and free. The thread that is started evicts it, much later,
+/// and uses it for another key, `x`. The client, whose clock has stopped, is about to take the old
+/// key for so short a time that it asks for the wheel's attention.
 fn evict_and_reuse(world: &World) -> (thread::JoinHandle<()>, Client) {
     let (mut a, mut b) = (world.client(), world.client());
     let first = a.lock(KEY, 10, at(0));
@@ -127,7 +129,8 @@ fn late_asker_against_preparation() {
     let world = World::new();
     let (home, mut a) = evict_and_reuse(&world);
     a.lock(KEY, 5, at(0));
-    // So late that whatever the wheel finds is idle. It asserts that what it evicts is in the index.
+    // So late that whatever the wheel finds is idle. It asserts that what it evicts is in the
+    // index.
     world.advance(at(10 * LATE_MS));
     home.join().unwrap();
 }
@@ -143,7 +146,8 @@ fn a_wheel_that_takes_any_cell_is_caught() {
     check_broken(Fault::WheelTakesAnyCell, late_asker_against_preparation);
 }
 
-/// A cell is introduced to the wheel under its new key, while it is being put into the inbox for its old one.
+/// A cell is introduced to the wheel under its new key, while it is being put into the inbox for
+/// its old one.
 fn late_asker_against_introduction() {
     let world = World::new();
     let (home, mut a) = evict_and_reuse(&world);
@@ -158,7 +162,7 @@ fn late_asker_against_introduction() {
 }
 
 #[test]
-fn a_new_cell_is_introduced_whoever_else_asks() {
+fn a_new_cell_is_introduced_whatever_else_is_asked() {
     check(late_asker_against_introduction);
 }
 

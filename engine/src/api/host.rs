@@ -4,10 +4,11 @@ use super::outcome::Grant;
 use crate::session::SessionId;
 use types::{Fence, Key};
 
-/// The world around the engine: who is told when something happens that nobody asked for just now.
+/// The world around the engine: it is told of what happens by itself, or on another caller's
+/// account.
 ///
-/// All of these may be called while the engine holds a shard's mutex. They must be quick, must not wait and must not call
-/// the engine.
+/// All of these may be called while the engine holds a shard's mutex. They must be quick, must not
+/// wait and must not call the engine.
 pub trait Host: Send + Sync {
     /// How a waiter is reached.
     type Waiter: Send;
@@ -22,15 +23,17 @@ pub trait Host: Send + Sync {
     /// A lock was lost.
     fn lost(&self, loss: &Loss<'_>);
 
-    /// A session's time was up. Its seats are to be vacated and the session forgotten. May be said twice.
+    /// A session's time was up. Its seats are to be vacated and the session forgotten. May be said
+    /// twice.
     fn session_ended(&self, session: SessionId);
 
-    /// The home of this shard sleeps too long: something is due before the moment it named to [`crate::Engine::rest_shard`]. It is
-    /// to call [`crate::Engine::advance_shard`] at once. Sessions live where shard 0 does. May be said in vain.
+    /// The home of this shard sleeps too long: something is due before the moment it named to
+    /// [`crate::Engine::rest_shard`]. It is to call [`crate::Engine::advance_shard`] at once.
+    /// Sessions live where shard 0 does. May be said in vain.
     fn wake(&self, _shard: usize) {}
 
-    /// Half of the fences between this shard's last two ceilings have been issued. Said with every grant until the ceiling is
-    /// raised.
+    /// Half of the fences between this shard's last two ceilings have been issued. Said with every
+    /// grant until the ceiling is raised.
     fn ceiling_low(&self, _shard: usize) {}
 }
 
@@ -41,7 +44,7 @@ pub struct Loss<'a> {
     pub key: Key<'a>,
     /// Under which fence.
     pub fence: Fence,
-    /// By whom.
+    /// By which session.
     pub owner: SessionId,
     /// How.
     pub why: Lost,
@@ -60,7 +63,7 @@ pub enum Lost {
     SessionEnded,
     /// An operator took it away.
     Forced,
-    /// After a restart somebody claimed the key under a higher fence.
+    /// After a restart another session claimed the key under a higher fence.
     Superseded,
 }
 
@@ -73,7 +76,8 @@ pub enum GaveUp {
     SessionEnded,
 }
 
-/// A host for those who never wait and do not care to be told: the engine alone, as an in-process lock table.
+/// A host for callers that never wait and need not be told: the engine alone, as an in-process lock
+/// table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alone;
 

@@ -8,7 +8,8 @@ use types::{Fence, Mode};
 /// A granted lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// Larger than the fence of every earlier grant of this key. The same again for a reentrant acquire.
+    /// Larger than the fence of every earlier grant of this key. The same again for a reentrant
+    /// acquire.
     pub fence: Fence,
     /// When the lease ends; for a session's lease, when the session does unless it is kept alive.
     pub until: Tick,
@@ -21,17 +22,17 @@ pub struct Grant {
 pub enum Outcome {
     /// It is yours.
     Granted(Grant),
-    /// Somebody holds it and you wait. The waiter will be told.
+    /// It is held, and you wait. The waiter will be told.
     Queued {
         /// With this the wait can be cancelled.
         ticket: Ticket,
         /// How many stand in front.
         ahead: u32,
     },
-    /// Somebody holds it, and you did not want to wait. The holder may be you.
+    /// It is held, and you did not want to wait. The holder may be you.
     Held(Holder),
-    /// You hold it shared and asked for it exclusively. Release it first: two holders who both wait to upgrade would wait
-    /// for ever.
+    /// You hold it shared and asked for it exclusively. Release it first: two holders that both
+    /// wait to upgrade would wait for ever.
     UpgradeRefused(Holder),
     /// A limit was reached; nothing was changed.
     Busy(Limit),
@@ -82,7 +83,7 @@ pub enum Invalid {
     Reentries,
 }
 
-/// Who holds a key, as far as one answer can say.
+/// A holder of a key, as far as one answer can describe it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     /// Whose it is. `None` for a grant so fresh that its owner is not written down yet.
@@ -117,7 +118,8 @@ impl Holder {
         (end < Tick::MAX).then_some(end)
     }
 
-    /// Whether it is its session that ends it: renewing the lock does not help, keeping the session alive does.
+    /// Whether it is its session that ends it: renewing the lock does not help, keeping the session
+    /// alive does.
     pub fn ends_with_session(&self) -> bool {
         self.session_until < Tick::MAX && (self.is_session_bound || self.session_until < self.until)
     }
@@ -161,9 +163,9 @@ pub enum Downgrade {
 /// Why a lock named by key and fence is not the caller's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotHeld {
-    /// Nobody holds the key, and how the grant under this fence ended is not known, if there was one.
+    /// The key is free, and how the grant under this fence ended is not known, if there was one.
     Free,
-    /// Nobody was ever granted this fence of this key.
+    /// This fence of this key was never granted.
     Never,
     /// The lease, or the session it lived by, ended before this request came.
     Expired,
@@ -187,7 +189,7 @@ pub const HOLDERS_PER_LOOK: usize = 64;
 pub struct KeyState {
     /// The last fence that was granted.
     pub fence: Fence,
-    /// Who holds it now, in the order of their fences: no more than were asked for.
+    /// Its holders, in the order of their fences: no more than were asked for.
     pub holders: Vec<Holder>,
     /// How many hold it now.
     pub holder_count: u32,

@@ -20,10 +20,11 @@ pub struct Acquire<'a> {
     pub span: Span,
     /// If this session holds the key already: count, and keep the fence.
     pub reentrant: bool,
-    /// Kept with the grant and shown to whoever asks. One of a few dozen bytes costs a block beside the cell, a longer one a
-    /// record; most grants have none.
+    /// Kept with the grant and shown to every caller that asks. One of a few dozen bytes costs a
+    /// block beside the cell, a longer one a record; most grants have none.
     pub note: &'a [u8],
-    /// A refusal tells what the holder said of itself and since when it holds. Costs a look at its note.
+    /// A refusal tells what the holder said of itself and since when it holds. Costs a look at its
+    /// note.
     pub asks_who: bool,
 }
 

@@ -10,11 +10,12 @@ pub struct Settings {
     pub shards: usize,
     /// How many keys may have a cell at the same time.
     pub keys_max: u64,
-    /// How many keys there will be soon: their index is laid out at once and need not grow. Zero if nobody knows.
+    /// How many keys there will be soon: their index is laid out at once and need not grow. Zero if
+    /// that is not known.
     pub keys_expected: u64,
     /// How many keys will be put back by [`Engine::restore`]. They find room, whatever `keys_max`
-    /// and `bytes_max` say, until [`Engine::finish_restoring`]: after a restart keys fall into other
-    /// shards than before, and the limits may be others.
+    /// and `bytes_max` say, until [`Engine::finish_restoring`]: after a restart keys fall into
+    /// other shards than before, and the limits may be others.
     ///
     /// [`Engine::restore`]: crate::Engine::restore
     /// [`Engine::finish_restoring`]: crate::Engine::finish_restoring
@@ -27,21 +28,23 @@ pub struct Settings {
     pub waiters_max: u32,
     /// How many may hold one key together.
     pub shared_holders_max: u32,
-    /// How many bytes long keys and notes may take altogether: at most half of it goes to keys, at most a quarter to blocks of
-    /// short notes, what those cannot use to other notes. The first 16 bytes of a key are in its cell and do not count; `keys_max` bounds those.
+    /// How many bytes long keys and notes may take altogether: at most half of it goes to keys, at
+    /// most a quarter to blocks of short notes, what those cannot use to other notes. The first 16
+    /// bytes of a key are in its cell and do not count; `keys_max` bounds those.
     pub bytes_max: u64,
     /// How long a free key is remembered after its last lease would have ended.
     pub idle_ms: u64,
-    /// How many spin-loop hints (ten to thirty nanoseconds each) a caller that will not wait spends before it looks a second
-    /// time at a lock that was granted within the present millisecond, and is refused if it still is. For threads that try
-    /// again and again this makes a hot key several times faster. Zero, for a caller whose thread also serves the
-    /// holder: refuse at once.
+    /// How many spin-loop hints (ten to thirty nanoseconds each) a caller that will not wait spends
+    /// before it looks a second time at a lock that was granted within the present millisecond, and
+    /// is refused if it still is. For threads that try again and again this makes a hot key several
+    /// times faster. Zero, for a caller whose thread also serves the holder: refuse at once.
     pub pauses_before_refusal: u32,
     /// Every fence lies above this.
     pub floor: Fence,
     /// No fence lies above this, until the ceiling is raised.
     pub ceiling: Fence,
-    /// Makes hashing repeatable, for tests and models. `None`, the default: random, so that nobody can aim at one shard.
+    /// Makes hashing repeatable, for tests and models. `None`, the default: random, so that no
+    /// client can aim at one shard.
     pub hash_seed: Option<u64>,
     /// The time at the start.
     pub now: Tick,

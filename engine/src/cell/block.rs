@@ -1,21 +1,23 @@
-//! Notes of plain grants. A short one stands in a block of its own beside the cell, so that a lock with a note is taken and
-//! given back like any other: by CAS, without the room. A long one goes into a record, and so does one that is contended.
+//! Notes of plain grants. A short one stands in a block of its own beside the cell, so that a lock
+//! with a note is taken and given back like any other: by CAS, without the room. A long one goes
+//! into a record, and so does one that is contended.
 //!
-//! The cell has no room for the block's number, except where the time of the grant stands; that moves into the block. A word
-//! that is NOTED says so.
+//! The cell has no room for the block's number, except where the time of the grant stands; that
+//! moves into the block. A word that is NOTED says so.
 //!
 //! ```text
 //! words | what
 //! ------|-----------------------------------------------------------------------------
-//! 0     | whose: 31 bits of the fence under which it was written; 0: nobody's
+//! 0     | whose: 31 bits of the fence under which it was written; 0: unused
 //! 1     | when the grant was made, low 32 bits
 //! 2     | how many bytes
 //! 3 ..  | the bytes
 //! ```
 //!
-//! Whoever takes the word away from HELD drops the block, once, after that. A reader takes what it has read for the note only
-//! if the word is still the same afterwards: the next user of the block writes with Release what the reader reads with Acquire,
-//! so whoever has read a byte of it finds the word changed.
+//! The core that takes the word away from HELD drops the block, once, after that. A reader takes
+//! what it has read for the note only if the word is still the same afterwards: the next user of
+//! the block writes with Release what the reader reads with Acquire, so a reader of a byte of it
+//! finds the word changed.
 
 use crate::cell::key::{BLOCK_BYTES, KeyBlock, WORD_BYTES, load_word};
 use crate::memory::slab::Slab;
@@ -65,7 +67,7 @@ pub(crate) fn write(
     Some(block)
 }
 
-/// Gives a block back that was written under `fence`, if nobody has.
+/// Gives a block back that was written under `fence`, unless it was given back before.
 pub(crate) fn drop_block(blocks: &Slab<KeyBlock>, block: u32, fence: Fence) {
     let Some(note) = find(blocks, block) else {
         return;

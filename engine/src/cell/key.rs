@@ -1,8 +1,8 @@
 //! How a cell stores its key.
 //!
-//! The first 16 bytes are in the cell; longer keys go on in blocks of 56 bytes from the shard's block slab. All of it is
-//! type-stable and atomic, so a reader may compare a key while its cell is being reused: it gets a wrong answer, never an
-//! invalid one, and the lock word tells it so.
+//! The first 16 bytes are in the cell; longer keys go on in blocks of 56 bytes from the shard's
+//! block slab. All of it is type-stable and atomic, so a reader may compare a key while its cell is
+//! being reused: it gets a wrong answer, never an invalid one, and the lock word tells it so.
 
 use crate::memory::slab::Slab;
 use crate::memory::slot::{NONE, Slot};
@@ -13,7 +13,8 @@ pub(crate) use types::limits::KEY_BYTES_MAX;
 
 /// One word under the models, which look at each of them in every order.
 const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
-/// Words of four bytes, so that the stored key needs no more alignment than its length field and a cell stays one line.
+/// Words of four bytes, so that the stored key needs no more alignment than its length field and a
+/// cell stays one line.
 pub(crate) const WORD_BYTES: usize = 4;
 /// Under the models as few as a note can be told in.
 const BLOCK_WORDS: usize = if cfg!(loom) { 4 } else { 14 };
@@ -21,7 +22,8 @@ pub(crate) const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
 /// The longest key takes this many.
 pub(crate) const BLOCKS_MAX: usize = (KEY_BYTES_MAX - INLINE_BYTES).div_ceil(BLOCK_BYTES);
 
-/// The part of a cell that holds its key. Written by whoever prepares the cell, before the index points to it.
+/// The part of a cell that holds its key. Written by the inserter that prepares the cell, before
+/// the index points to it.
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[repr(C)]
 pub(crate) struct StoredKey {
@@ -70,8 +72,9 @@ impl StoredKey {
 
     /// Writes `key` here. `false` if the block slab is at its limit; then nothing is kept.
     ///
-    /// The stores are Release, paired with the Acquire loads in `equals`: whoever reads a byte of the new key also sees
-    /// that the word has left its old incarnation, so a comparison across the two is always found out.
+    /// The stores are Release, paired with the Acquire loads in `equals`: a reader of a byte of the
+    /// new key also sees that the word has left its old incarnation, so a comparison across the two
+    /// is always found out.
     pub(crate) fn write(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
         let (inline, tail) = key
             .as_bytes()
@@ -98,7 +101,8 @@ impl StoredKey {
         true
     }
 
-    /// Whether `key` is stored here. Only as good as the word that was read before and is compared again after.
+    /// Whether `key` is stored here. Only as good as the word that was read before and is compared
+    /// again after.
     #[inline]
     pub(crate) fn equals(&self, key: Key<'_>, blocks: &Slab<KeyBlock>) -> bool {
         let rest = self.rest.load(Ordering::Acquire);
@@ -145,7 +149,8 @@ impl StoredKey {
         buffer
     }
 
-    /// Gives the blocks of a long key back. Only for the evictor, after the index has let go of the cell.
+    /// Gives the blocks of a long key back. Only for the evictor, after the index has let go of the
+    /// cell.
     pub(crate) fn clear(&self, blocks: &Slab<KeyBlock>) {
         let rest = self.rest.swap(0, Ordering::AcqRel);
         free_blocks(rest >> 8, blocks);
@@ -181,7 +186,8 @@ fn free_blocks(mut block: u32, blocks: &Slab<KeyBlock>) {
     }
 }
 
-/// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare equal, so that is safe.
+/// The first sixteen bytes of a key, padded with zeros. Keys of different lengths never compare
+/// equal, so that is safe.
 #[inline]
 fn inline_words(key: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
     let inline = match key.split_first_chunk::<INLINE_BYTES>() {
@@ -192,8 +198,9 @@ fn inline_words(key: &[u8]) -> [u32; INLINE_BYTES / WORD_BYTES] {
     std::array::from_fn(|_| words.next().unwrap_or_default())
 }
 
-/// Fewer than sixteen bytes, made up with zeros. Not by copying a number of bytes that is not known, which is a call: by reading
-/// from both ends, and moving what was read twice out of the way.
+/// Fewer than sixteen bytes, made up with zeros. Not by copying a number of bytes that is not
+/// known, which is a call: by reading from both ends, and moving what was read twice out of the
+/// way.
 #[inline]
 fn padded(bytes: &[u8]) -> [u8; INLINE_BYTES] {
     let length = bytes.len();

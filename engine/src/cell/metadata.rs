@@ -1,8 +1,8 @@
 //! What holders and waiters say about themselves, and how much of it there may be altogether.
 //!
-//! A note is counted when it comes in and uncounted when it is dropped, wherever that happens, so no way out of a queue or
-//! a record can forget it. Short notes of plain grants are not counted here: they have blocks, whose number is bounded
-//! (`noted.rs`).
+//! A note is counted when it comes in and uncounted when it is dropped, wherever that happens, so
+//! no way out of a queue or a record can forget it. Short notes of plain grants are not counted
+//! here: they have blocks, whose number is bounded (`noted.rs`).
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -25,7 +25,8 @@ impl NoteBudget {
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
-        // Relaxed here and below: a number that is compared with a bound, and that nothing else depends on.
+        // Relaxed here and below: a number that is compared with a bound, and that nothing else
+        // depends on.
         self.used_bytes.load(Ordering::Relaxed)
     }
 

@@ -1,18 +1,19 @@
-//! One key's words and their transitions: the two-word protocol. Everything here works on one cell, knows no table, no
-//! queue and no clock, and never waits.
+//! One key's words and their transitions: the two-word protocol. Everything here works on one cell,
+//! knows no table, no queue and no clock, and never waits.
 //!
-//! | step       | how                                                                     | linearises at |
-//! |------------|-------------------------------------------------------------------------|---------------|
-//! | grant      | CAS `FREE(f)` to `HELD(g)`, `g > f`, then owner, then the lease by swap | word          |
-//! | renew(f)   | CAS lease `{d, f}` to `{d', f}`; then the word must still be `HELD(f)`  | lease         |
-//! | release(f) | CAS `HELD(f)` to `FREE(f)`                                              | word          |
-//! | expire     | CAS lease `{d, f}` to `{Ended, f}`, then as release                     | lease         |
+//! | step       | how                                                              | decided by |
+//! |------------|------------------------------------------------------------------|------------|
+//! | grant      | CAS `FREE(f)` to `HELD(g)`, `g > f`; owner; the lease by swap    | word       |
+//! | renew(f)   | CAS lease `{d, f}` to `{d', f}`; the word must still be `HELD(f)` | lease      |
+//! | release(f) | CAS `HELD(f)` to `FREE(f)`                                       | word       |
+//! | expire     | CAS lease `{d, f}` to `{Ended, f}`, then as release              | lease      |
 //!
-//! Ground rules. A plain word (no QUEUED, no RICH) is changed by CAS from any core; a word that belongs to the room only
-//! by the holder of the shard's room mutex. The word given to a transition is the one that was read before the key was
-//! compared. Owner and lease are written by whoever made the last grant; a reader trusts the owner only behind a lease
-//! that is tagged with the word's fence. The wheel fields belong to the home core, except `inbox`, which is how other
-//! cores ask for its attention, and `armed`, which they read.
+//! Ground rules. A plain word (no QUEUED, no RICH) is changed by CAS from any core; a word that
+//! belongs to the room only by the holder of the shard's room mutex. The word given to a transition
+//! is the one that was read before the key was compared. Owner and lease are written by the last
+//! grantor; a reader trusts the owner only behind a lease that is tagged with the word's fence. The
+//! wheel fields belong to the home core, except `inbox`, which is how other cores ask for its
+//! attention, and `armed`, which they read.
 
 pub(crate) mod block;
 pub(crate) mod key;
@@ -35,15 +36,17 @@ use types::Span;
 pub(crate) struct Cell {
     word: AtomicU64,
     lease: AtomicU64,
-    /// Whose it is. Of a free cell whose last holders were in a record: how the last grant ended (`Ending`).
+    /// Whose it is. Of a free cell whose last holders were in a record: how the last grant ended
+    /// (`Ending`).
     owner: AtomicU64,
     pub(crate) key: StoredKey,
-    /// When the present lease was granted, low 32 bits: for people who ask how long it is held. Of a NOTED word the block
-    /// where that stands, with the note.
+    /// When the present lease was granted, low 32 bits: a look tells how long it is held. Of a
+    /// NOTED word the block where that stands, with the note.
     since: AtomicU32,
     /// The tick at which the wheel will look at this cell, low 32 bits. Written by the home core.
     armed: AtomicU32,
-    /// `REQUESTED | NEWBORN | next in the shard's inbox:24`. Zero when the cell is not in the inbox.
+    /// `REQUESTED | NEWBORN | next in the shard's inbox:24`. Zero when the cell is not in the
+    /// inbox.
     pub(crate) inbox: AtomicU32,
     pub(crate) wheel_next: AtomicU32,
     pub(crate) wheel_prev: AtomicU32,
@@ -98,12 +101,13 @@ pub(crate) struct Seen {
     pub(crate) note: u32,
 }
 
-/// How the last grant of a free cell ended, for its holder who asks too late.
+/// How the last grant of a free cell ended, for a holder that asks too late.
 ///
-/// It costs no memory and nothing on the short way, because the words of a free cell have room for it. A plain grant that was
-/// given back leaves its lease as it was, and one that ran out leaves it `Ended`. What ends under the room mutex in another
-/// way, or in a record, is written in the place of the owner: no session has so small an id. It is known of the last
-/// grant of a key only, for as long as the key is; an earlier one was under another fence, and that is the answer.
+/// It costs no memory and nothing on the fast path, because the words of a free cell have room for
+/// it. A plain grant that was given back leaves its lease as it was, and one that ran out leaves it
+/// `Ended`. What ends under the room mutex in another way, or in a record, is written in the place
+/// of the owner: no session has so small an id. It is known of the last grant of a key only, for as
+/// long as the key is; an earlier one was under another fence, and that is the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Ending {
@@ -178,13 +182,13 @@ impl Cell {
             .is_ok()
     }
 
-    /// Sets a word that belongs to the room; the caller holds the room mutex. A swap, not a store: it takes its place
-    /// among the read-modify-writes of others, which then fail.
+    /// Sets a word that belongs to the room; the caller holds the room mutex. A swap, not a store:
+    /// it takes its place among the read-modify-writes of others, which then fail.
     pub(crate) fn set_word(&self, new: Word) -> Word {
         Word::from_bits(self.word.swap(new.bits(), Ordering::AcqRel))
     }
 
-    /// Takes a plain free cell under this fence. `false`: somebody was faster, look again.
+    /// Takes a plain free cell under this fence. `false`: another core was faster, look again.
     #[inline]
     pub(crate) fn try_grant(&self, seen: Word, fence: Fence, terms: &Terms) -> bool {
         debug_assert!(seen.is_plain_free());
@@ -207,23 +211,27 @@ impl Cell {
     #[inline]
     pub(crate) fn publish_noted(&self, fence: Fence, terms: &Terms, since_or_note: u32) {
         self.owner.store(terms.owner.get(), Ordering::Release);
-        // Release, paired with `seen`: whoever reads the number of a block sees what was written into it, and the word.
+        // Release, paired with `seen`: a reader of the number of a block sees what was written into
+        // it, and the word.
         self.since.store(since_or_note, Ordering::Release);
         let lease = Lease::new(terms.kind, terms.deadline, fence.get());
-        // A swap, so that it takes its place in one order with renewals, expiry and the wheel's look (see `arm`).
-        // Release publishes owner and since to whoever reads this tag; Acquire makes the wheel's `armed` visible.
+        // A swap, so that it takes its place in one order with renewals, expiry and the wheel's
+        // look (see `arm`). Release publishes owner and since to readers of this tag; Acquire makes
+        // the wheel's `armed` visible.
         self.lease.swap(lease.bits(), Ordering::AcqRel);
     }
 
-    /// Moves the holder's data out of the words into the record; the caller holds the room mutex and owns the word.
-    /// A renewal that got in before is in the lease that is returned; one that comes later is sent to the record.
+    /// Moves the holder's data out of the words into the record; the caller holds the room mutex
+    /// and owns the word. A renewal that got in before is in the lease that is returned; one that
+    /// comes later is sent to the record.
     pub(crate) fn move_lease_to_record(&self, fence: Fence, earliest: Tick) -> Lease {
         let record = Lease::new(Kind::Record, earliest, fence.get());
         Lease::from_bits(self.lease.swap(record.bits(), Ordering::AcqRel))
     }
 
-    /// Ends the lease of a grant that is over, and writes down how. The caller holds the room mutex and owns the word, which is
-    /// free, so nobody else writes an owner. A renewal that came in between is swept away.
+    /// Ends the lease of a grant that is over, and writes down how. The caller holds the room mutex
+    /// and owns the word, which is free, so no other core writes an owner. A renewal that came in
+    /// between is swept away.
     pub(crate) fn end_as(&self, fence: Fence, ending: Ending, now: Tick) {
         self.owner.store(ending as u64, Ordering::Release);
         self.lease.swap(
@@ -239,8 +247,8 @@ impl Cell {
         if !word.is_held() || !lease.is_tagged(word.fence().get()) {
             return None;
         }
-        // Behind the tag: these are the grant's own, or a later grant's, and then the word has moved on and whoever
-        // acts on them fails at the word.
+        // Behind the tag: these are the grant's own, or a later grant's, and then the word has
+        // moved on and a core that acts on them fails at the word.
         let owner = SessionId::from_bits(self.owner.load(Ordering::Acquire));
         let since_or_note = self.since.load(Ordering::Acquire);
         Some(Seen {
@@ -277,7 +285,8 @@ impl Cell {
             match lease.kind() {
                 Kind::Ended => return Renewal::Overdue,
                 Kind::Record => return Renewal::InRecord,
-                // A session's lease is renewed by the session's keep-alive; there is nothing to move here.
+                // A session's lease is renewed by the session's keep-alive; there is nothing to
+                // move here.
                 Kind::Session => break,
                 Kind::Timed if lease.deadline().is_over(now) => return Renewal::Overdue,
                 Kind::Timed => {}
@@ -296,7 +305,8 @@ impl Cell {
                 break;
             }
         }
-        // The tag has 24 bits of the fence. Had another grant with the same tag come between, the word would show it.
+        // The tag has 24 bits of the fence. Had another grant with the same tag come between, the
+        // word would show it.
         let word = self.word();
         if word.is_held() && (word.fence() == fence || fault!(FenceUnchecked)) {
             Renewal::Renewed
@@ -317,8 +327,8 @@ impl Cell {
         self.replace_word(seen, free)
     }
 
-    /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it was renewed, ended or
-    /// replaced meanwhile.
+    /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it
+    /// was renewed, ended or replaced meanwhile.
     pub(crate) fn try_end_lease(&self, seen: Lease) -> bool {
         if fault!(ExpiryLeavesLease) {
             return true;
@@ -333,10 +343,12 @@ impl Cell {
             .is_ok()
     }
 
-    /// Writes into the lease of a grant that is over and whose word is free since when it is: the wheel goes by that. Nothing
-    /// happens if the lease is not the one that was seen, because a renewal came too late or the next grant in time.
+    /// Writes into the lease of a grant that is over and whose word is free since when it is: the
+    /// wheel goes by that. Nothing happens if the lease is not the one that was seen, because a
+    /// renewal came too late or the next grant in time.
     pub(crate) fn end_lease_at(&self, seen: Lease, now: Tick) {
-        // One that was given back is not to look as if it had run out (`ending`), and not to be found over by its time.
+        // One that was given back is not to look as if it had run out (`ending`), and not to be
+        // found over by its time.
         let kind = match seen.kind() {
             Kind::Ended => Kind::Ended,
             _ => Kind::Session,
@@ -350,8 +362,8 @@ impl Cell {
         );
     }
 
-    /// Prepares a slot that nobody uses for a new key: it starts free and unborn, at the floor and above the fence it
-    /// died with. The caller publishes it through the index.
+    /// Prepares an unused slot for a new key: it starts free and unborn, at the floor and above the
+    /// fence it died with. The caller publishes it through the index.
     pub(crate) fn prepare(&self, floor: Fence, now: Tick) -> Word {
         let died_with = self.word();
         let is_reused = died_with != Word::free(Fence::ZERO);
@@ -380,9 +392,10 @@ impl Cell {
         ahead_ms > 0
     }
 
-    /// First half of the home core's look at a cell: from here on every grant or renewal asks for attention, and the
-    /// lease that is returned is the latest in its modification order. A grant whose swap comes after ours reads from
-    /// it, sees `armed` as written here or later, and asks if its deadline is earlier.
+    /// First half of the home core's look at a cell: from here on every grant or renewal asks for
+    /// attention, and the lease that is returned is the latest in its modification order. A grant
+    /// whose swap comes after ours reads from it, sees `armed` as written here or later, and asks
+    /// if its deadline is earlier.
     pub(crate) fn disarm(&self, now: Tick) -> Lease {
         self.armed.store(unarmed(now), Ordering::Relaxed);
         if fault!(ArmingReadsOnly) {
@@ -391,7 +404,8 @@ impl Cell {
         Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel))
     }
 
-    /// The tick this cell was armed for, as its low 32 bits tell: within 2^31 ms of `near` on either side.
+    /// The tick this cell was armed for, as its low 32 bits tell: within 2^31 ms of `near` on
+    /// either side.
     pub(crate) fn armed_for(&self, near: Tick) -> Tick {
         let ahead_ms = self
             .armed

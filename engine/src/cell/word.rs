@@ -2,24 +2,27 @@
 
 use types::Fence;
 
-/// The lock word: `fence:60 | NOTED | RICH | QUEUED | HELD`. The only place where ownership changes.
+/// The lock word: `fence:60 | NOTED | RICH | QUEUED | HELD`. The only place where ownership
+/// changes.
 ///
 /// ```text
 /// bits            | meaning                                | ways out
-/// ----------------|----------------------------------------|---------------------------------------------------------
-/// (none)          | FREE(f): f was the last fence          | anyone: CAS to HELD(f+1). The home core: CAS to DEAD(f)
-/// NOTED alone     | UNBORN(f): never granted as this key's | as FREE, for whoever found it in the index
+/// ----------------|----------------------------------------|-------------------------------------
+/// (none)          | FREE(f): f was the last fence          | any core: CAS to HELD(f+1)
+///                 |                                        | the home core: CAS to DEAD(f)
+/// NOTED alone     | UNBORN(f): never granted as this key's | as FREE, if found in the index
 /// HELD            | held exclusively under fence f         | its owner or expiry: CAS to FREE(f)
 /// + QUEUED        | waiters stand in line, or a slow path  | only under the shard's room mutex
 ///                 | is at work                             |
 /// + RICH          | the holders are in a record            | only under the shard's room mutex
-/// + NOTED         | held exclusively, with a short note    | as without it; the note is dropped afterwards
-/// RICH alone      | DEAD(f): evicted, the slot is unused   | whoever reuses the slot: to UNBORN of a higher fence
+/// + NOTED         | held exclusively, with a short note    | as without; then the note is dropped
+/// RICH alone      | DEAD(f): evicted, the slot is unused   | an inserter: to a higher UNBORN
 /// ```
 ///
-/// A slot's word never takes the same value twice while anybody could still compare against it: fences rise with every
-/// grant, and a reused slot starts above the fence it died with. That makes the fence the slot's generation: a CAS that
-/// expects a word read before the key was compared fails if the slot has passed to another key meanwhile.
+/// A slot's word never takes the same value twice while a core could still compare against it:
+/// fences rise with every grant, and a reused slot starts above the fence it died with. That makes
+/// the fence the slot's generation: a CAS that expects a word read before the key was compared
+/// fails if the slot has passed to another key meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -78,7 +81,7 @@ impl Word {
         self.0 & (NOTED | HELD) == NOTED | HELD
     }
 
-    /// Whether it tells of the same hold, whoever has come to stand in line meanwhile.
+    /// Whether it tells of the same hold, whether or not a waiter has come meanwhile.
     pub(crate) const fn is_same_grant(self, other: Word) -> bool {
         self.with_queued().0 == other.with_queued().0
     }
@@ -87,25 +90,26 @@ impl Word {
         self.0 & (HELD | QUEUED | RICH) == RICH
     }
 
-    /// Free, and nobody is in line.
+    /// Free, with no waiter in line.
     pub(crate) const fn is_plain_free(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == 0
     }
 
-    /// Free, and not granted yet since its cell was prepared for the key it has. Whoever makes the first grant has made sure that the
-    /// cell is in the index: so a cell that is held, or free after having been held, is in it, and one with this word need not be.
+    /// Free, and not granted yet since its cell was prepared for the key it has. The first grantor
+    /// has made sure that the cell is in the index: so a cell that is held, or free after having
+    /// been held, is in it, and one with this word need not be.
     pub(crate) const fn is_unborn(self) -> bool {
         self.0 & (HELD | QUEUED | RICH | NOTED) == NOTED
     }
 
-    /// Held exclusively, nobody in line, no record: what the fast paths work on.
+    /// Held exclusively, no waiter, no record: what a CAS can decide.
     pub(crate) const fn is_plain_held(self) -> bool {
         self.0 & (HELD | QUEUED | RICH) == HELD
     }
 
-    /// Held under this fence, with no waiter, record or note. The word is taken apart rather than the
-    /// fence shifted into a word: a caller may name a fence of more than 60 bits, and it must not
-    /// pass for another.
+    /// Held under this fence, with no waiter, record or note. The word is taken apart rather than
+    /// the fence shifted into a word: a caller may name a fence of more than 60 bits, and it must
+    /// not pass for another.
     pub(crate) const fn is_held_simply_under(self, fence: Fence) -> bool {
         (self.0 ^ HELD).rotate_right(FENCE_SHIFT) == fence.get()
     }

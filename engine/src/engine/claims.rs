@@ -7,9 +7,10 @@ use crate::session::seat::{CellRef, Seat, Taken};
 use crate::time::tick::Tick;
 
 impl<H: Host> Engine<H> {
-    /// Puts back a lock that the log knows. Only before anything else is asked of this engine; two exclusive holds of one
-    /// key are a mistake of the caller's, and the second is refused with `false`. There is room for
-    /// as many keys as [`Settings::keys_restored`] says; `Err` beyond that.
+    /// Puts back a lock that the log knows. Only before anything else is asked of this engine; two
+    /// exclusive holds of one key are a mistake of the caller's, and the second is refused with
+    /// `false`. There is room for as many keys as [`Settings::keys_restored`] says; `Err` beyond
+    /// that.
     ///
     /// [`Settings::keys_restored`]: crate::Settings::keys_restored
     pub fn restore(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Result<bool, Limit> {
@@ -32,7 +33,8 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Claims a lock that the caller held before the restart and that nobody wrote down. It can be repeated without harm.
+    /// Claims a lock that the caller held before the restart and that was not written down. It can
+    /// be repeated without harm.
     pub fn claim(&self, seat: &mut Seat, old: &OldHold<'_>, now: Tick) -> Claimed {
         if !self.is_open(seat.session(), now) {
             return Claimed::NotHeld(NotHeld::SessionEnded);

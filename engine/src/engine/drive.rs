@@ -9,7 +9,8 @@ use types::Fence;
 use types::Key;
 
 impl<H: Host> Engine<H> {
-    /// How many shards there are. Each has a home: the one thread that calls [`Engine::advance_shard`] for it.
+    /// How many shards there are. Each has a home: the one thread that calls
+    /// [`Engine::advance_shard`] for it.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
     }
@@ -19,15 +20,17 @@ impl<H: Host> Engine<H> {
         self.shards[shard].advance(now, budget)
     }
 
-    /// The part of [`Engine::advance_shard`] that somebody waits for: waits whose time is up, and leases that stand in front of
-    /// a waiter. Cheap when there is nothing to do. `true`: more may be due.
+    /// The part of [`Engine::advance_shard`] that clients wait for: waits whose time is up, and
+    /// leases that stand in front of a waiter. Cheap when there is nothing to do. `true`: more may
+    /// be due.
     pub fn advance_waiters(&self, shard: usize, now: Tick, budget: &mut u32) -> bool {
         self.shards[shard].advance_room(now, budget)
     }
 
-    /// The home of a shard has nothing to do and is about to sleep until `until`, which lies no later than the `next_due` it was
-    /// told. From here on [`Host::wake`] is called if something comes that is due before. `false`: it has come already, and
-    /// the home has to look again. It wakes by advancing the shard.
+    /// The home of a shard has nothing to do and is about to sleep until `until`, which lies no
+    /// later than the `next_due` it was told. From here on [`Host::wake`] is called if something
+    /// comes that is due before. `false`: it has come already, and the home has to look again. It
+    /// wakes by advancing the shard.
     pub fn rest_shard(&self, shard: usize, until: Tick) -> bool {
         self.shards[shard].rest(until)
     }
@@ -50,7 +53,8 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// All of the above for all shards, for those who have one thread for it: at most `budget` steps for each.
+    /// All of the above for all shards, for a caller with one thread for it: at most `budget` steps
+    /// for each.
     pub fn advance(&self, now: Tick, budget: u32) -> Progress {
         let mut all = self.advance_sessions(now, &mut budget.clone());
         for shard in &self.shards {
@@ -84,7 +88,8 @@ impl<H: Host> Engine<H> {
         self.shards[shard].bounds.ceiling()
     }
 
-    /// How many fences one shard can still issue for the key that has used most of them, to within a thousand.
+    /// How many fences one shard can still issue for the key that has used most of them, to within
+    /// a thousand.
     pub fn headroom(&self, shard: usize) -> u64 {
         self.shards[shard].bounds.headroom()
     }

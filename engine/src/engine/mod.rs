@@ -120,13 +120,15 @@ impl<H: Host> Engine<H> {
         &self.common.host
     }
 
-    /// Call this once before a batch of calls, and drop it after: they then share one entry into the table.
+    /// Call this once before a batch of calls, and drop it after: they then share one entry into
+    /// the table.
     pub fn batch(&self) -> Batch {
         Batch(epoch::pin())
     }
 
-    /// Has fetched from memory what the next calls for these keys will read: many lines come in the time of one, as long as none
-    /// of them waits for another. Changes nothing. Looks at the first [`WARM_MAX`] keys.
+    /// Has fetched from memory what the next calls for these keys will read: many lines come in the
+    /// time of one, as long as none of them waits for another. Changes nothing. Looks at the first
+    /// [`WARM_MAX`] keys.
     pub fn warm<'k>(&self, keys: impl Iterator<Item = Key<'k>>) {
         let guard = epoch::pin();
         let mut places = [(0, 0); WARM_MAX];
@@ -182,8 +184,8 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A session may end on another core while it acquires on this one. Its seat here may have been vacated already, so the
-    /// grant would stand until its lease ran out.
+    /// A session may end on another core while it acquires on this one. Its seat here may have been
+    /// vacated already, so the grant would stand until its lease ran out.
     #[cold]
     fn refuse_late(&self, shard: &Shard<H>, slot: u32, owner: SessionId, now: Tick) -> Outcome {
         if !fault!(RefusedGrantStands) {
@@ -229,8 +231,8 @@ impl<H: Host> Engine<H> {
             Outcome::Queued { ticket, .. } => {
                 let ticket = *ticket;
                 self.remember_wait(seat, ticket);
-                // Likewise a wait would stand in line for nothing, up to its deadline. If it is over already, its waiter has
-                // been told, and what it was granted is void.
+                // Likewise a wait would stand in line for nothing, up to its deadline. If it is
+                // over already, its waiter has been told, and what it was granted is void.
                 if self.common.sessions.is_ended(seat.session(), now) {
                     match shard.cancel(ticket, now) {
                         Some(_) => return Outcome::SessionEnded,
@@ -255,7 +257,8 @@ impl<H: Host> Engine<H> {
         self.renew_for(seat, key, fence, Span::Ms(ttl_ms), now)
     }
 
-    /// As [`Engine::renew`], to an end at any distance. A lease that lives as long as its session stays one.
+    /// As [`Engine::renew`], to an end at any distance. A lease that lives as long as its session
+    /// stays one.
     pub fn renew_for(
         &self,
         seat: &Seat,
@@ -280,7 +283,8 @@ impl<H: Host> Engine<H> {
         self.release_timed(seat, key, fence, now).0
     }
 
-    /// As [`Engine::release`], and for how many milliseconds the lock had been held; zero if it was not the caller's.
+    /// As [`Engine::release`], and for how many milliseconds the lock had been held; zero if it was
+    /// not the caller's.
     #[inline]
     pub fn release_timed(
         &self,
@@ -316,7 +320,8 @@ impl<H: Host> Engine<H> {
         answer.outcome
     }
 
-    /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at the front of the queue.
+    /// Turns an exclusive lock into a shared one, under the same fence, and lets in the readers at
+    /// the front of the queue.
     pub fn downgrade(&self, seat: &Seat, key: Key<'_>, fence: Fence, now: Tick) -> Downgrade {
         if self.common.sessions.is_ended(seat.session(), now) {
             return Downgrade::NotHeld(NotHeld::SessionEnded);
@@ -325,18 +330,19 @@ impl<H: Host> Engine<H> {
         self.shards[shard].downgrade(target, fence, seat.session(), now)
     }
 
-    /// Takes a waiter out of line and gives it back. `None`: it has been granted, has given up or was never there.
+    /// Takes a waiter out of line and gives it back. `None`: it has been granted, has given up or
+    /// was never there.
     pub fn cancel(&self, ticket: Ticket, now: Tick) -> Option<H::Waiter> {
         self.shards.get(ticket.cell.shard())?.cancel(ticket, now)
     }
 
-    /// Takes a lock away from its holder, who is told. `false`: it is not held under this fence.
+    /// Takes a lock away from its holder, and tells it. `false`: it is not held under this fence.
     pub fn force_release(&self, key: Key<'_>, fence: Fence, now: Tick) -> bool {
         let (shard, target) = self.target(key, None);
         self.shards[shard].force(target, fence, now)
     }
 
-    /// Why a key is not held under `fence`, for a caller who has just been told that it is not.
+    /// Why a key is not held under `fence`, for a caller that has just been told that it is not.
     pub fn why_not_held(&self, key: Key<'_>, fence: Fence) -> NotHeld {
         let (shard, target) = self.target(key, None);
         self.shards[shard].why_not_held(target, fence)
@@ -386,7 +392,8 @@ impl<H: Host> Engine<H> {
         });
     }
 
-    /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are over now and then.
+    /// Keeps a wait's ticket, so that the end of the session can end it, and drops those that are
+    /// over now and then.
     fn remember_wait(&self, seat: &mut Seat, ticket: Ticket) {
         seat.waits.push(ticket);
         if seat.waits.len() < seat.waits_sweep_at {

@@ -1,6 +1,6 @@
-//! Asking who holds a key. A plain lock is read without a mutex and without a write. Holders in a
-//! record are copied under the shard's room mutex, a bounded number in one look; of a key with
-//! more, the rest comes by further looks.
+//! Looking at a key and its holders. A plain lock is read without a mutex and without a write.
+//! Holders in a record are copied under the shard's room mutex, a bounded number in one look; of a
+//! key with more, the rest comes by further looks.
 
 use super::Engine;
 use crate::api::{HOLDERS_PER_LOOK, Holder, Host, KeyState};
@@ -24,8 +24,8 @@ impl<H: Host> Engine<H> {
         self.shards[shard].query(target, above, now)
     }
 
-    /// As [`Engine::query`], with up to `holders_max` holders, by as many looks as it takes. Between
-    /// two of them holders come and go; one that holds the key all the time is there once.
+    /// As [`Engine::query`], with up to `holders_max` holders, by as many looks as it takes.
+    /// Between two of them holders come and go; one that holds the key all the time is there once.
     pub fn query_up_to(&self, key: Key<'_>, holders_max: usize, now: Tick) -> Option<KeyState> {
         let mut state = self.query(key, now)?;
         let mut is_full = state.holders.len() == HOLDERS_PER_LOOK;

@@ -34,15 +34,15 @@ impl<H: Host> Engine<H> {
         self.common.sessions.deadline(session)
     }
 
-    /// Ends a session: from here on it holds nothing and waits for nothing. What is left to do is to [`Engine::vacate`] its
-    /// seats, which hands its locks to those who wait for them, and to [`Engine::forget_session`]. `true` for the call
-    /// that ended it.
+    /// Ends a session: from here on it holds nothing and waits for nothing. What is left to do is
+    /// to [`Engine::vacate`] its seats, which hands its locks to their waiters, and to
+    /// [`Engine::forget_session`]. `true` for the call that ended it.
     pub fn end_session(&self, session: SessionId) -> bool {
         self.common.sessions.end(session)
     }
 
-    /// Frees all that an ended session took through this seat and takes it out of the queues it stands in. Costs time in
-    /// proportion to that. Does nothing while the session lives.
+    /// Frees all that an ended session took through this seat and takes it out of the queues it
+    /// stands in. Costs time in proportion to that. Does nothing while the session lives.
     pub fn vacate(&self, seat: &mut Seat, now: Tick) {
         if !self.common.sessions.is_ended(seat.session(), now) {
             return;

@@ -1,4 +1,5 @@
-//! Taking a key away from whoever holds it and holding it oneself, in one step: for those whose protocol has such a verb.
+//! Taking a key away from its holders and granting it to the caller, in one step: for protocols
+//! that have such a verb.
 
 use super::{Engine, invalid_span};
 use crate::api::{Acquire, Host, Invalid, NOTE_BYTES_MAX, Outcome};
@@ -8,11 +9,12 @@ use crate::time::tick::Tick;
 use types::Fence;
 
 impl<H: Host> Engine<H> {
-    /// Grants the key to the caller whoever holds it: the holders are told that they lost it, and those in line stay where
-    /// they are. With `from`, only if the key is held under that fence now; `None` then says that it is not, and that
-    /// nothing was changed.
+    /// Grants the key to the caller even if it is held: the holders are told that they lost it, and
+    /// the waiters stay where they are. With `from`, only if the key is held under that fence now;
+    /// `None` then says that it is not, and that nothing was changed.
     ///
-    /// [`Outcome::Held`] is answered for a grant so fresh that its owner is not written down yet: ask again.
+    /// [`Outcome::Held`] is answered for a grant so fresh that its owner is not written down yet:
+    /// ask again.
     pub fn take_over(
         &self,
         seat: &mut Seat,

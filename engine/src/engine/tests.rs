@@ -1,4 +1,5 @@
-//! What a seat remembers: little more than what its session holds, however it came by it and gave it back.
+//! What a seat remembers: little more than what its session holds, however it came by it and gave
+//! it back.
 
 use super::*;
 use crate::api::{Alone, GaveUp, Grant, Loss};
@@ -9,8 +10,8 @@ use types::Mode;
 
 const ROUNDS: u64 = 100_000;
 
-/// Lists may be this long while a handful of locks is held: the length from which on it is worth sweeping them, doubled,
-/// and what comes in while a sweep is on.
+/// Lists may be this long while a handful of locks is held: the length from which on it is worth
+/// sweeping them, doubled, and what comes in while a sweep is on.
 const FEW: usize = 3 * SWEEP_MIN + RECENT_MAX;
 
 fn at(ms: u64) -> Tick {

@@ -1,5 +1,6 @@
 //! Walks over the table, some cells at a time: keys by prefix ([`Engine::list`]), all holds
-//! ([`Engine::holds`]), the oldest hold ([`Engine::survey`]). One [`Cursor`] says where each goes on.
+//! ([`Engine::holds`]), the oldest hold ([`Engine::survey`]). One [`Cursor`] says where each goes
+//! on.
 //!
 //! What lasts from the beginning of a walk to its end is met; other things may be. Evictions wait
 //! while a part of a list or of the holds is looked at, other calls go on.
@@ -60,7 +61,7 @@ pub struct Held<'a> {
     pub key: Key<'a>,
     /// Under which fence.
     pub fence: Fence,
-    /// By whom.
+    /// By which session.
     pub owner: SessionId,
     /// Alone or together.
     pub mode: Mode,
@@ -78,7 +79,8 @@ pub struct Held<'a> {
     pub note: &'a [u8],
 }
 
-/// One grant, found again as long as it lasts: a cell never sees the same fence twice, whatever keys it serves.
+/// One grant, found again as long as it lasts: a cell never sees the same fence twice, whatever
+/// keys it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hold {
     cell: CellRef,
@@ -126,12 +128,12 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Calls `visit` for the holds in up to `cells_max` cells from `from` on, each with the lease it
-    /// had at some moment. Returns where to go on; `None` at the end.
+    /// Calls `visit` for the holds in up to `cells_max` cells from `from` on, each with the lease
+    /// it had at some moment. Returns where to go on; `None` at the end.
     ///
-    /// A walk over millions of cells takes seconds, so it reads `clock` again and again: a look at a
-    /// record brings its key up to date, and by an old clock a waiter would be granted a lease that
-    /// is over already.
+    /// A walk over millions of cells takes seconds, so it reads `clock` again and again: a look at
+    /// a record brings its key up to date, and by an old clock a waiter would be granted a lease
+    /// that is over already.
     pub fn holds(
         &self,
         from: Cursor,
@@ -193,9 +195,9 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Looks for the oldest hold in up to `cells_max` cells from `from` on. Times are exact up to 24
-    /// days. Takes no lock for a plain hold, and the room mutex for a moment for each that is in a
-    /// record.
+    /// Looks for the oldest hold in up to `cells_max` cells from `from` on. Times are exact up to
+    /// 24 days. Takes no lock for a plain hold, and the room mutex for a moment for each that is in
+    /// a record.
     pub fn survey(&self, from: Cursor, mut cells_max: u32, now: Tick) -> Survey {
         let mut oldest: Option<(Hold, u64)> = None;
         let mut next = Some(from);

@@ -10,8 +10,8 @@ use super::hint::PAGE_BYTES;
 use super::slot::{NONE, Piece, Slot};
 use crate::sync::{AtomicU32, Mutex, OnceLock, Ordering, Queue, get};
 
-/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has twice as many as the one
-/// before it until they are that large.
+/// Pieces of the first chunk, log2, and of the largest: 256 KiB and 16 MiB of cells. Each chunk has
+/// twice as many as the one before it until they are that large.
 const FIRST_CHUNK_BITS: u32 = if cfg!(loom) { 0 } else { 2 };
 const LARGEST_CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
@@ -21,8 +21,8 @@ const READY_PIECES_MAX: u32 = 64;
 
 pub(crate) struct Arena<T: 'static> {
     chunks: Box<[OnceLock<Chunk<T>>]>,
-    /// One more than can be in use: while the prefaulting thread has one in hand, no inserter has to
-    /// wait for it.
+    /// One more than can be in use: while the prefaulting thread has one in hand, no inserter has
+    /// to wait for it.
     piece_count: u32,
     /// How many pieces have been taken out of their chunks, to be prefaulted or for use.
     taken: AtomicU32,
@@ -142,7 +142,8 @@ impl<T: Slot> Arena<T> {
 
 /// Which chunk a piece is in, and which of its pieces it is.
 fn position(piece: u32) -> (usize, usize) {
-    // As if there had been a chunk before the first one: then chunk `n` of the growing ones begins at a power of two.
+    // As if there had been a chunk before the first one: then chunk `n` of the growing ones begins
+    // at a power of two.
     let shifted = piece + (1 << FIRST_CHUNK_BITS);
     let bits = shifted.ilog2().min(LARGEST_CHUNK_BITS);
     let of_this_size = shifted >> bits;
@@ -211,7 +212,7 @@ mod tests {
         let arena = Arena::<Thing>::new(pieces);
         assert!(
             !arena.wants_prefault() && !arena.prefault(),
-            "nobody has taken anything"
+            "nothing has been taken"
         );
         for in_use in 1..=pieces as u32 {
             assert_eq!(arena.take_piece()[0].link.load(Ordering::Relaxed), 0);

@@ -1,14 +1,16 @@
 //! One chunk of an arena: zeroed memory for many pieces, in one block that never moves.
 //!
-//! Large ones come straight from the kernel. It has them zeroed page by page as they are touched, where the allocator hands out what
-//! was used before and writes all of it full of zeros first: tens of milliseconds, inside whatever call happened to come for
-//! it. And they begin and end where huge pages do, so that all of a chunk can be on them.
+//! Large ones come straight from the kernel. It has them zeroed page by page as they are touched,
+//! where the allocator hands out what was used before and writes all of it full of zeros first:
+//! tens of milliseconds, inside whatever call happened to come for it. And they begin and end where
+//! huge pages do, so that all of a chunk can be on them.
 
 use super::slot::{Piece, Slot};
 use std::ops::Deref;
 
-/// From this size on a chunk is mapped, and on huge pages: 8 MiB. An engine's first chunks are needed
-/// by each of its shards with its first key, before the prefaulting thread can have touched them.
+/// From this size on a chunk is mapped, and on huge pages: 8 MiB. An engine's first chunks are
+/// needed by each of its shards with its first key, before the prefaulting thread can have touched
+/// them.
 #[cfg(all(target_os = "linux", not(loom), not(miri)))]
 const MAPPED_BYTES_MIN: usize = 8 << 20;
 
@@ -66,7 +68,7 @@ mod mapping {
 
     /// Values in memory that was mapped for them, at the beginning of a huge page.
     pub(crate) struct Mapping<T: 'static> {
-        /// Not for ever, but until we are dropped: nobody gets it for longer than `get` says.
+        /// Not for ever, but until we are dropped: `get` lends it for no longer.
         values: &'static [T],
         /// All that was mapped: somewhat more.
         address: usize,
@@ -76,7 +78,7 @@ mod mapping {
     impl<T: Zeroable> Mapping<T> {
         pub(crate) fn new(count: usize) -> Self {
             const {
-                assert!(!std::mem::needs_drop::<T>(), "nobody drops them");
+                assert!(!std::mem::needs_drop::<T>(), "they are never dropped");
                 assert!(align_of::<T>() <= HUGE_PAGE_BYTES);
             }
             let needed = size_of::<T>() * count;
@@ -84,13 +86,14 @@ mod mapping {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a new mapping, wherever the kernel has room: it replaces none.
             let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) };
-            // Ends the process, as when the allocator has none: nobody could go on.
+            // Ends the process, as when the allocator has none: the engine could not go on.
             let base = base.unwrap_or_else(|_| std::alloc::handle_alloc_error(Layout::new::<T>()));
             let before = base.addr().next_multiple_of(HUGE_PAGE_BYTES) - base.addr();
             let first = base.wrapping_byte_add(before).cast::<T>();
-            // SAFETY: aligned to a huge page, and behind it at least `needed` bytes of the mapping are left. They are zero, which is
-            // a value of `T`. Nobody else knows of them, and they stay until `drop` takes them away, with `self` and so with all
-            // that `get` has lent.
+            // SAFETY: aligned to a huge page, and behind it at least `needed` bytes of the mapping
+            // are left. They are zero, which is a value of `T`. No other code knows of them, and
+            // they stay until `drop` takes them away, with `self` and so with all that `get` has
+            // lent.
             let values = unsafe { slice::from_raw_parts(first.cast_const(), count) };
             hint::ask_for_huge(values);
             Mapping {
@@ -110,8 +113,8 @@ mod mapping {
     impl<T> Drop for Mapping<T> {
         fn drop(&mut self) {
             let base = ptr::with_exposed_provenance_mut::<c_void>(self.address);
-            // SAFETY: exactly what `new` has mapped. What `get` has lent does not outlive `self`, and `values` is not looked at
-            // again.
+            // SAFETY: exactly what `new` has mapped. What `get` has lent does not outlive `self`,
+            // and `values` is not looked at again.
             let unmapped = unsafe { munmap(base, self.bytes) };
             debug_assert!(unmapped.is_ok(), "{unmapped:?}");
         }

@@ -1,11 +1,13 @@
-//! Hints to the processor and to the kernel. Nothing depends on them: where they are not understood, nothing happens.
+//! Hints to the processor and to the kernel. Nothing depends on them: where they are not
+//! understood, nothing happens.
 //!
-//! **Prefetches**, for whoever knows what will be read in a moment.
+//! **Prefetches**, for a caller that knows what will be read in a moment.
 //!
-//! **Huge pages**, for the memory in which millions of keys are looked up and for no other. A lookup misses the cache anyway; with
-//! small pages it misses the processor's own list of pages as well, and then several reads decide where to read. But whoever
-//! is the first to touch a huge page waits until the kernel has two megabytes ready: they are for memory that somebody touches
-//! ahead of need (`Engine::stock_up`).
+//! **Huge pages**, for the memory in which millions of keys are looked up and for no other. A
+//! lookup misses the cache anyway; with small pages it misses the processor's own list of pages as
+//! well, and then several reads decide where to read. But the thread that is the first to touch a
+//! huge page waits until the kernel has two megabytes ready: they are for memory that is touched
+//! ahead of need (`Engine::prefault`).
 
 /// Has the processor fetch the line that `place` begins in, and does not wait for it.
 #[inline(always)]
@@ -17,7 +19,8 @@ pub(crate) fn prefetch<T>(place: &T) {
     )]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it asks for SSE, which every x86_64 has. It reads nothing that the program could see, and never faults.
+        // SAFETY: it asks for SSE, which every x86_64 has. It reads nothing that the program could
+        // see, and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
@@ -30,13 +33,14 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// The size of a huge page where they are used.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the kernel for huge pages behind these slots. A wish: where there are none nothing changes. At the ends others may be on
-/// the same huge page. Their memory is then backed by it too, and nothing else happens to them.
+/// Asks the kernel for huge pages behind these slots. A wish: where there are none nothing changes.
+/// At the ends others may be on the same huge page. Their memory is then backed by it too, and
+/// nothing else happens to them.
 pub(crate) fn ask_for_huge<T>(slots: &[T]) {
     advise(slots, Advice::Huge);
 }
 
-/// Takes the wish back, before the memory goes to somebody who does not expect to wait for it.
+/// Takes the wish back, before the memory goes to a caller that does not expect to wait for it.
 pub(crate) fn ask_for_small<T>(slots: &[T]) {
     advise(slots, Advice::Small);
 }
@@ -65,8 +69,8 @@ fn tell_kernel(address: usize, bytes: usize, advice: Advice) {
         Advice::Huge => rustix::mm::Advice::LinuxHugepage,
         Advice::Small => rustix::mm::Advice::LinuxNoHugepage,
     };
-    // SAFETY: this advice is about how memory is backed. It changes nothing that is in it, whoever it belongs to, and is an error
-    // where nothing is mapped.
+    // SAFETY: this advice is about how memory is backed. It changes nothing that is in it, and is
+    // an error where nothing is mapped.
     let _ = unsafe { rustix::mm::madvise(memory, bytes, advice) };
 }
 

@@ -1,9 +1,9 @@
-//! The pieces of memory that one slab has, by number. What a slab looks up most, several times in every call of the engine: so
-//! a piece is known by its address, and found with one read.
+//! The pieces of memory that one slab has, by number. What a slab looks up most, several times in
+//! every call of the engine: so a piece is known by its address, and found with one read.
 
 #![expect(
     unsafe_code,
-    reason = "a piece outlives whoever looks it up, in a way the compiler cannot see"
+    reason = "a piece outlives every look-up, in a way the compiler cannot see"
 )]
 
 use super::arena::Arena;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Pieces<T: 'static> {
     /// Null where there is none yet. Every other pointer came from a reference into `arena`.
     places: Box<[AtomicPtr<Piece<T>>]>,
-    /// Held by whoever gives a place its piece.
+    /// Held while a place is given its piece.
     providing: Mutex<()>,
     arena: Arc<Arena<T>>,
 }
@@ -37,8 +37,9 @@ impl<T: Slot> Pieces<T> {
     pub(crate) fn get(&self, number: usize) -> &Piece<T> {
         // Acquire, paired with the Release in `provide`: what is in the piece was written before.
         let piece = self.places[number].load(Ordering::Acquire);
-        // SAFETY: null, or made in `provide` from a reference to a piece of the arena. The arena lives as long as `self`, never
-        // moves or frees a piece before it goes itself, and hands out shared references only.
+        // SAFETY: null, or made in `provide` from a reference to a piece of the arena. The arena
+        // lives as long as `self`, never moves or frees a piece before it goes itself, and hands
+        // out shared references only.
         unsafe { piece.as_ref() }.expect("this piece has been provided")
     }
 

@@ -1,8 +1,10 @@
-//! Storage that never moves and never goes back to the allocator while the engine lives: slots numbered from 1.
-//! Type-stable memory is what lets the rest of the engine read a slot without a lock and find out afterwards whether it was
-//! still the same one. The memory itself is in `arena.rs`.
+//! Storage that never moves and never goes back to the allocator while the engine lives: slots
+//! numbered from 1. Type-stable memory is what lets the rest of the engine read a slot without a
+//! lock and find out afterwards whether it was still the same one. The memory itself is in
+//! `arena.rs`.
 //!
-//! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken fails.
+//! Freed slots are kept on a stack whose head carries a version, so that a pop which was overtaken
+//! fails.
 
 use super::arena::Arena;
 use super::hint::prefetch;
@@ -62,7 +64,7 @@ impl<T: Slot> Slab<T> {
         &self.pieces.get(piece)[offset]
     }
 
-    /// A slot nobody uses: one that was freed, else a fresh one. `None` at the slab's limit.
+    /// An unused slot: one that was freed, else a fresh one. `None` at the slab's limit.
     pub(crate) fn take(&self) -> Option<u32> {
         let slot = self.pop_free().or_else(|| self.take_fresh())?;
         self.live.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +77,8 @@ impl<T: Slot> Slab<T> {
         let mut head = self.free.load(Ordering::Relaxed);
         loop {
             link.store(head as u32, Ordering::Relaxed);
-            // Release, paired with the Acquire in `pop_free`: the taker sees the slot as its last user left it.
+            // Release, paired with the Acquire in `pop_free`: the taker sees the slot as its last
+            // user left it.
             match self.free.compare_exchange_weak(
                 head,
                 next_head(head, slot),
@@ -94,7 +97,7 @@ impl<T: Slot> Slab<T> {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The highest slot number ever handed out, for those who walk all slots.
+    /// The highest slot number ever handed out, for a walk over all slots.
     pub(crate) fn last(&self) -> u32 {
         // Acquire, paired with `take_fresh`: the pieces of all these slots are there.
         self.fresh.load(Ordering::Acquire)
@@ -107,7 +110,8 @@ impl<T: Slot> Slab<T> {
             if slot == NONE {
                 return None;
             }
-            // The slot may have been popped and be in use by now; then this link is garbage and the version has moved on.
+            // The slot may have been popped and be in use by now; then this link is garbage and the
+            // version has moved on.
             let next = self.get(slot).free_link().load(Ordering::Relaxed);
             match self.free.compare_exchange_weak(
                 head,
@@ -116,7 +120,7 @@ impl<T: Slot> Slab<T> {
                 Ordering::Acquire,
             ) {
                 Ok(_) => {
-                    // Who comes next need not wait for its slot as we have waited for ours.
+                    // The next taker need not wait for its slot as we have waited for ours.
                     if next != NONE {
                         prefetch(self.get(next));
                     }

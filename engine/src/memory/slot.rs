@@ -1,4 +1,5 @@
-//! Slots: numbered places for one value each, and the pieces in which memory is handed out for them.
+//! Slots: numbered places for one value each, and the pieces in which memory is handed out for
+//! them.
 
 use crate::sync::AtomicU32;
 #[cfg(not(loom))]
@@ -10,7 +11,8 @@ pub(crate) trait Zeroable {}
 #[cfg(loom)]
 impl<T> Zeroable for T {}
 
-/// What can live in a slab: something whose all-zero state means "never used", with a link for when it is free.
+/// What can live in a slab: something whose all-zero state means "never used", with a link for when
+/// it is free.
 pub(crate) trait Slot: Zeroable + Sized + 'static {
     /// Holds the next free slot's number while this one is free. Not touched by the slab otherwise.
     fn free_link(&self) -> &AtomicU32;

@@ -1,9 +1,11 @@
-//! Sessions: the owners of locks and waits. One word each says whether a session lives and until when.
+//! Sessions: the owners of locks and waits. One word each says whether a session lives and until
+//! when.
 //!
-//! A session's state is packed like a lease, tagged with the generation of its slot. Ending is a CAS on that word, and
-//! whoever sees a session past its deadline may do it: from that instant everything the session holds is void, whether or
-//! not somebody has got round to freeing it. A keep-alive is a CAS on the same word, which is why it extends all of a
-//! session's locks at once: their leases only say "as long as the session".
+//! A session's state is packed like a lease, tagged with the generation of its slot. Ending is a
+//! CAS on that word, and any core that sees a session past its deadline may do it: from that
+//! instant everything the session holds is void, whether or not a core has got round to freeing it.
+//! A keep-alive is a CAS on the same word, which is why it extends all of a session's locks at
+//! once: their leases only say "as long as the session".
 
 pub(crate) mod seat;
 
@@ -16,12 +18,14 @@ use crate::time::tick::Tick;
 use crate::time::wheel::{Due, Links, Wheel};
 use std::fmt;
 
-/// Who holds or waits: `generation:32 | slot:32`. Never zero, and not reused before its slot has seen 2^24 sessions.
+/// The owner of locks and waits: `generation:32 | slot:32`. Never zero, and not reused before its
+/// slot has seen 2^24 sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(u64);
 
 impl SessionId {
-    /// The id with these bits, as it came over the wire. Whether such a session lives is for the engine to say.
+    /// The id with these bits, as it came over the wire. Whether such a session lives is for the
+    /// engine to say.
     pub const fn from_bits(bits: u64) -> Self {
         SessionId(bits)
     }
@@ -89,7 +93,8 @@ impl SessionCell {
     }
 }
 
-/// The links of the session wheel. A keep-alive moves nothing: the wheel asks for the deadline when it gets there.
+/// The links of the session wheel. A keep-alive moves nothing: the wheel asks for the deadline when
+/// it gets there.
 impl Links for Slab<SessionCell> {
     fn next(&self, entry: u32) -> u32 {
         self.get(entry).wheel_next.load(Ordering::Relaxed)
@@ -116,7 +121,8 @@ pub(crate) struct SessionRef<'a> {
 }
 
 impl SessionRef<'_> {
-    /// Whether the session is over: ended, forgotten, or past its deadline, in which case it ends here.
+    /// Whether the session is over: ended, forgotten, or past its deadline, in which case it ends
+    /// here.
     #[inline]
     pub(crate) fn is_ended(self, now: Tick) -> bool {
         let state = self.cell.state();
@@ -148,7 +154,8 @@ impl SessionRef<'_> {
 pub(crate) struct Sessions {
     cells: Slab<SessionCell>,
     wheel: Mutex<Wheel>,
-    /// Until when whoever turns the wheel sleeps, if it does. Read and written with the wheel's mutex held.
+    /// Until when the home of the sessions sleeps, if it does. Read and written with the wheel's
+    /// mutex held.
     rests_until: RestsUntil,
 }
 
@@ -192,7 +199,8 @@ impl Sessions {
         self.cell(id).map(|cell| SessionRef { cell, id })
     }
 
-    /// Whether the session is over: ended, forgotten, never opened, or past its deadline, in which case it ends here.
+    /// Whether the session is over: ended, forgotten, never opened, or past its deadline, in which
+    /// case it ends here.
     #[inline]
     pub(crate) fn is_ended(&self, id: SessionId, now: Tick) -> bool {
         self.find(id).is_none_or(|session| session.is_ended(now))
@@ -206,7 +214,7 @@ impl Sessions {
         }
     }
 
-    /// Moves the session's deadline, never to an earlier one. `false`: it is over.
+    /// Moves the session's deadline, never to an earlier one. `None`: it is over.
     pub(crate) fn keep_alive(&self, id: SessionId, deadline: Tick, now: Tick) -> Option<Tick> {
         let cell = self.cell(id)?;
         loop {
@@ -239,7 +247,8 @@ impl Sessions {
         }
     }
 
-    /// Gives an ended session's slot back. Its id stays ended for ever. `false`: it has not ended, or is forgotten already.
+    /// Gives an ended session's slot back. Its id stays ended for ever. `false`: it has not ended,
+    /// or is forgotten already.
     pub(crate) fn forget(&self, id: SessionId) -> bool {
         let Some(cell) = self.cell(id) else {
             return false;
@@ -264,7 +273,8 @@ impl Sessions {
         true
     }
 
-    /// Ends sessions whose time has come and adds them to `ended`, at most `budget` steps. `true`: more may be due.
+    /// Ends sessions whose time has come and adds them to `ended`, at most `budget` steps. `true`:
+    /// more may be due.
     pub(crate) fn advance(&self, now: Tick, budget: &mut u32, ended: &mut Vec<SessionId>) -> bool {
         let Some(mut wheel) = self.wheel.try_lock() else {
             return false;
@@ -292,14 +302,16 @@ impl Sessions {
         self.wheel.lock().next_due()
     }
 
-    /// Whoever turns the wheel is about to sleep until `until`. `false`: a session has come that may end before.
+    /// The home of the sessions is about to sleep until `until`. `false`: a session has come that
+    /// may end before.
     pub(crate) fn rest(&self, until: Tick) -> bool {
         let wheel = self.wheel.lock();
         self.rests_until.announce(until);
         wheel.next_due().is_none_or(|due| due >= until)
     }
 
-    /// Whether whoever turns the wheel sleeps beyond `deadline`, which has just been put in. `true` for one caller, who wakes it.
+    /// Whether the home of the sessions sleeps beyond `deadline`, which has just been put in.
+    /// `true` for one caller, which wakes it.
     pub(crate) fn is_slept_over(&self, deadline: Tick) -> bool {
         let _wheel = self.wheel.lock();
         self.rests_until.is_slept_over(deadline)
@@ -308,14 +320,16 @@ impl Sessions {
     #[inline]
     fn cell(&self, id: SessionId) -> Option<&SessionCell> {
         let slot = id.slot();
-        // Ids come from clients: a slot that was never handed out is an unknown session, not a mistake of ours. Nor is a
-        // generation that only its low bits, which are all that a tag has, make look like the present one.
+        // Ids come from clients: a slot that was never handed out is an unknown session, not a
+        // mistake of ours. Nor is a generation that only its low bits, which are all that a tag
+        // has, make look like the present one.
         (slot != 0 && slot <= self.cells.last() && id.generation() <= GENERATION_MAX)
             .then(|| self.cells.get(slot))
     }
 }
 
-/// The state of an ended session whose slot has been given back. (A session has no record; the pattern was free.)
+/// The state of an ended session whose slot has been given back. (A session has no record; the
+/// pattern was free.)
 const FORGOTTEN: Kind = Kind::Record;
 
 #[cfg(all(test, not(loom)))]

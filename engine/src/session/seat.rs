@@ -1,11 +1,12 @@
-//! A seat: one thread's share of a session. It remembers which cells the session took through it, so that ending the
-//! session costs no more than what it holds.
+//! A seat: one thread's share of a session. It remembers which cells the session took through it,
+//! so that ending the session costs no more than what it holds.
 //!
-//! A seat belongs to one thread and is not synchronised; a session that works on several cores has a seat on each. The
-//! list costs five bytes a lock. The latest grants stand in a line of their own: a release that comes last-in first-out, or in
-//! the order of the grants as those of a pipelining client do, takes its entry off at once and looks at no cell. What leaves
-//! that line at its old end goes to the list. Entries there go stale and are swept a few at a time, so that the list stays
-//! within a small multiple (four) of what is live.
+//! A seat belongs to one thread and is not synchronised; a session that works on several cores has
+//! a seat on each. The list costs five bytes a lock. The latest grants stand in a line of their
+//! own: a release that comes last-in first-out, or in the order of the grants as those of a
+//! pipelining client do, takes its entry off at once and looks at no cell. What leaves that line at
+//! its old end goes to the list. Entries there go stale and are swept a few at a time, so that the
+//! list stays within a small multiple (four) of what is live.
 
 use crate::memory::slot::SLOT_MAX;
 use crate::session::SessionId;
@@ -44,9 +45,10 @@ impl CellRef {
     }
 }
 
-/// A grant that a seat remembers. The byte of the fence is there because keys come back: a key that is given back and taken
-/// again, over and over, would otherwise look held whenever somebody sweeps, and each of its grants would stay in the list.
-/// One in 256 old entries is taken for the new one, and goes with it.
+/// A grant that a seat remembers. The byte of the fence is there because keys come back: a key that
+/// is given back and taken again, over and over, would otherwise look held to every sweep, and each
+/// of its grants would stay in the list. One in 256 old entries is taken for the new one, and goes
+/// with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     cell: CellRef,
@@ -82,8 +84,8 @@ pub struct Ticket {
     pub(crate) generation: u32,
 }
 
-/// One thread's share of a session: what it took through this thread. For use with the engine that opened the session and no other. See
-/// the module.
+/// One thread's share of a session: what it took through this thread. For use with the engine that
+/// opened the session and no other. See the module.
 pub struct Seat {
     session: SessionId,
     /// The cell that was taken or given back last.
@@ -131,8 +133,8 @@ impl Seat {
         }
     }
 
-    /// From here on nothing is remembered of what is taken through this seat, and nothing of what was. For a session that
-    /// lasts as long as the engine: nobody will ask.
+    /// From here on nothing is remembered of what is taken through this seat, and nothing of what
+    /// was. For a session that lasts as long as the engine: what it took is never asked for.
     pub fn stop_remembering(&mut self) {
         *self = Seat {
             remembers: false,
@@ -146,13 +148,14 @@ impl Seat {
         self.session
     }
 
-    /// The cell that was used last through this seat. It may have become another key's, or nobody's.
+    /// The cell that was used last through this seat. It may have become another key's, or none's.
     #[inline]
     pub(crate) fn near(&self) -> Option<CellRef> {
         self.near
     }
 
-    /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry is still worth keeping.
+    /// Remembers a grant, and sweeps a few entries if it is time. `is_held` says whether an entry
+    /// is still worth keeping.
     #[inline]
     pub(crate) fn remember(&mut self, taken: Taken, is_held: impl Fn(Taken) -> bool) {
         self.near = Some(taken.cell);
@@ -184,7 +187,8 @@ impl Seat {
         }
     }
 
-    /// Forgets a grant that was just released, if it is the latest one, or one of the oldest among the latest.
+    /// Forgets a grant that was just released, if it is the latest one, or one of the oldest among
+    /// the latest.
     #[inline]
     pub(crate) fn forget(&mut self, taken: Taken) {
         self.near = Some(taken.cell);
@@ -280,7 +284,8 @@ pub(crate) struct TakenList {
     spare: Vec<Packed>,
 }
 
-/// The first chunk grows to this from small, as most sessions hold a handful of locks; the others are born with it.
+/// The first chunk grows to this from small, as most sessions hold a handful of locks; the others
+/// are born with it.
 const CHUNK: usize = 4096;
 
 impl TakenList {

@@ -2,8 +2,8 @@
 //! their holders when no log knows them (`claim`). Either way they keep their old fence, which
 //! lies at or below the floor this life began with; the next grant of the key has one above it.
 //!
-//! `restore` comes before any other call, and puts a plain hold into the words of its cell, where it
-//! costs no more than any other. `claim` comes while other sessions wait in line and claim the
+//! `restore` comes before any other call, and puts a plain hold into the words of its cell, where
+//! it costs no more than any other. `claim` comes while other sessions wait in line and claim the
 //! same key; it keeps to the record and the room mutex, where nothing can be mistaken for an
 //! earlier state of the word.
 //!

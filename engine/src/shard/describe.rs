@@ -30,8 +30,8 @@ enum Look<T> {
 }
 
 impl<H: Host> Shard<H> {
-    /// Reads a plain key without writing to it. `read` is given the word and what is published of its
-    /// grant.
+    /// Reads a plain key without writing to it. `read` is given the word and what is published of
+    /// its grant.
     ///
     /// What was read belongs together if the word is the same afterwards. The words of a slot never
     /// repeat, so the cell was this key's and this grant's all the time: a later grantor writes
@@ -209,8 +209,8 @@ impl<H: Host> Shard<H> {
         self.describe_seen(cell, word, seen, is_told, queue_length, now)
     }
 
-    /// What can be said of a plain holder of which this was seen. Unless `is_told`, without its note
-    /// and since when it holds.
+    /// What can be said of a plain holder of which this was seen. Unless `is_told`, without its
+    /// note and since when it holds.
     fn describe_seen(
         &self,
         cell: &Cell,

@@ -1,4 +1,5 @@
-//! How a lease ends without its owner's doing: whether it is over, who frees its cell, and who is told.
+//! How a lease ends without its owner's doing: whether it is over, which core frees its cell, and
+//! what its owner is told.
 
 use super::{Shard, held_ms};
 use crate::api::{Host, Loss, Lost, NotHeld};
@@ -10,13 +11,13 @@ use crate::time::tick::Tick;
 use types::Fence;
 use types::Key;
 
-/// A free key may take this much longer to be forgotten than it was to be remembered, so that not each of them asks for the
-/// home core's attention.
+/// A free key may take this much longer to be forgotten than it was to be remembered, so that not
+/// each of them asks for the home core's attention.
 const FORGET_LATE_MS: u64 = 600_000;
 
 impl<H: Host> Shard<H> {
-    /// Sees to it that a key that has just become free is forgotten in good time. The wheel would look at it when the lease that
-    /// it had would have ended, and that may be tomorrow.
+    /// Sees to it that a key that has just become free is forgotten in good time. The wheel would
+    /// look at it when the lease that it had would have ended, and that may be tomorrow.
     #[inline(always)]
     pub(crate) fn forget_in_time(&self, cell: &Cell, slot: u32, lease: Lease, now: Tick) {
         if lease.deadline() > self.forget_late(now) {
@@ -59,7 +60,8 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Ends and frees a plain lease that is over. Whoever gets the word from HELD to FREE tells the loser.
+    /// Ends and frees a plain lease that is over. The core that gets the word from HELD to FREE
+    /// tells the loser.
     pub(crate) fn expire_plain(
         &self,
         cell: &Cell,
@@ -82,8 +84,9 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// As `expire_plain`, for a word that may have waiters. `false`: the grant stands, because another thread of its session
-    /// renewed it at the last moment. Look again: an answer that says "expired" must not leave it held.
+    /// As `expire_plain`, for a word that may have waiters. `false`: the grant stands, because
+    /// another thread of its session renewed it at the last moment. Look again: an answer that says
+    /// "expired" must not leave it held.
     pub(crate) fn expire(
         &self,
         slot: u32,
@@ -121,7 +124,8 @@ impl<H: Host> Shard<H> {
             }
             match self.seen(cell, word) {
                 Some(seen) if seen.owner == owner && word.is_plain_held() => {
-                    // Held by us, so it cannot be evicted before the word changes, and its key can be read.
+                    // Held by us, so it cannot be evicted before the word changes, and its key can
+                    // be read.
                     let key = self.table.key_of(slot);
                     self.expire_plain(cell, word, &seen, key.key(), now);
                     self.forget_in_time(cell, slot, seen.lease.ended(), now);
@@ -150,7 +154,8 @@ impl<H: Host> Shard<H> {
 
     pub(crate) fn tell_lost(&self, key: Key<'_>, fence: Fence, seen: &Seen, now: Tick) {
         let deadline = seen.lease.deadline();
-        // Of a lease that another core has ended it is not known whether it was a session's, whose deadline says nothing.
+        // Of a lease that another core has ended it is not known whether it was a session's, whose
+        // deadline says nothing.
         let expired = match seen.lease.kind() {
             Kind::Session => false,
             Kind::Ended => deadline.is_over(now) && !self.common.sessions.is_ended(seen.owner, now),

@@ -1,12 +1,14 @@
 //! What only a shard's home core does: turn the wheel, expire what is due, evict what is idle.
 //!
-//! There is one wheel entry per cell, not per grant: a renewal or a new grant moves nothing. When the entry fires, the cell
-//! is looked at and the entry is armed for whatever comes next. Only a lease that ends before the wheel would look needs
-//! more: its core puts the cell into the shard's inbox, and so does whoever makes a new cell.
+//! There is one wheel entry per cell, not per grant: a renewal or a new grant moves nothing. When
+//! the entry fires, the cell is looked at and the entry is armed for whatever comes next. Only a
+//! lease that ends before the wheel would look needs more: its core puts the cell into the shard's
+//! inbox, and so does the maker of a new cell.
 //!
-//! Why no deadline is missed. The home core first writes `armed` as far away as it can, then takes its place in the lease's
-//! modification order (`Cell::disarm`), and only then decides. A grant that comes before it in that order is seen; one that
-//! comes after it sees `armed` as it was written, finds its own deadline earlier, and asks.
+//! Why no deadline is missed. The home core first writes `armed` as far away as it can, then takes
+//! its place in the lease's modification order (`Cell::disarm`), and only then decides. A grant
+//! that comes before it in that order is seen; one that comes after it sees `armed` as it was
+//! written, finds its own deadline earlier, and asks.
 
 use super::inbox::NEWBORN;
 use super::{Home, Shard};
@@ -20,7 +22,8 @@ use crate::time::tick::Tick;
 use crate::time::wheel::{Due, Links, Wheel};
 
 impl<H: Host> Shard<H> {
-    /// Does what is due by `now`, at most `budget` steps of it. One thread at a time; a second one is sent away.
+    /// Does what is due by `now`, at most `budget` steps of it. One thread at a time; a second one
+    /// is sent away.
     pub(crate) fn advance(&self, now: Tick, budget: &mut u32) -> Progress {
         let Some(mut home) = self.home.try_lock() else {
             return Progress {
@@ -28,15 +31,16 @@ impl<H: Host> Shard<H> {
                 next_due: Some(now.plus_ms(1)),
             };
         };
-        // A caller whose clock lies behind the hand would find entries due that are not over by its clock, arm them for a
-        // moment that has passed, and get them again at once, for ever.
+        // A caller whose clock lies behind the hand would find entries due that are not over by its
+        // clock, arm them for a moment that has passed, and get them again at once, for ever.
         let now = now.max(home.wheel.now());
         let budget_given = *budget;
-        // Those who wait first: there are few of them, and they are in a hurry.
+        // Waiters first: there are few of them, and they are in a hurry.
         let mut more = self.advance_room(now, budget);
         let inbox_left = self.take_inbox(&mut home, now, budget);
         more |= inbox_left || self.turn_wheel(&mut home, now, budget);
-        // Giving a few megabytes back takes the allocator up to a millisecond: only when there is nothing else to do.
+        // Giving a few megabytes back takes the allocator up to a millisecond: only when there is
+        // nothing else to do.
         if *budget == budget_given {
             self.table.free_outgrown();
         }
@@ -66,15 +70,16 @@ impl<H: Host> Shard<H> {
             }
             *budget -= 1;
             let cell = self.table.cell(slot);
-            // Out of the inbox before we look: whoever asks from here on puts it in again.
+            // Out of the inbox before we look: a core that asks from here on puts it in again.
             let taken = cell.inbox.swap(0, Ordering::AcqRel);
             home.inbox_rest = taken & SLOT_MAX;
             let links = self.links(home);
             if Wheel::is_linked(&links, slot) {
                 home.wheel.remove(&links, slot);
             } else if taken & NEWBORN == 0 && !fault!(WheelTakesAnyCell) {
-                // Somebody asked so late that the cell has been evicted since. It may be in preparation for another key by
-                // now, and whoever prepares it may have to give it back; once it is in the index, it is introduced.
+                // A core asked so late that the cell has been evicted since. It may be in
+                // preparation for another key by now, and the inserter that prepares it may have to
+                // give it back; once it is in the index, it is introduced.
                 continue;
             }
             self.look(home, slot, now);
@@ -100,7 +105,8 @@ impl<H: Host> Shard<H> {
         let mut at = None;
         if word.is_held() {
             match self.seen(cell, word) {
-                // Its grantor will see that we look late, and ask again. A record in the making is no different.
+                // Its grantor will see that we look late, and ask again. A record in the making is
+                // no different.
                 None => at = Some(now.plus_ms(1)),
                 Some(seen) if seen.lease.kind() == Kind::Record => {
                     if seen.lease.deadline().is_over(now) {
@@ -115,7 +121,8 @@ impl<H: Host> Shard<H> {
                         self.lag
                             .record(seen.lease.deadline().over_at().ms_until(now));
                     }
-                    // We are the home core, so the cell is not evicted under us and its key can be read.
+                    // We are the home core, so the cell is not evicted under us and its key can be
+                    // read.
                     self.expire(slot, word, &seen, self.table.key_of(slot).key(), now);
                     word = cell.word();
                     if !word.is_plain_free() {
@@ -131,15 +138,16 @@ impl<H: Host> Shard<H> {
                 let idle_ms = self.common.limits.idle_ms;
                 let idle_until = lease.deadline().plus_ms(idle_ms);
                 if lease.deadline() > now {
-                    // Not at the end of the idle time yet: whoever takes the key meanwhile, for as long as it was taken
-                    // before, would have to ask for an earlier look.
+                    // Not at the end of the idle time yet: a session that takes the key meanwhile,
+                    // for as long as it was taken before, would have to ask for an earlier look.
                     lease.deadline()
                 } else if idle_until > now {
                     idle_until
                 } else if self.table.evict(slot, &self.bounds, &epoch::pin()) {
                     return;
                 } else {
-                    // In use after all, or waited for at the ceiling: whoever is granted it asks if that is too late.
+                    // In use after all, or waited for at the ceiling: its next grantor asks if that
+                    // is too late.
                     now.plus_ms(idle_ms)
                 }
             }
@@ -150,8 +158,8 @@ impl<H: Host> Shard<H> {
         home.wheel.insert(&links, slot, at);
     }
 
-    /// Drops what is over of a record that is due, which also finds out when to look at it next: its sessions may have been
-    /// kept alive, and that tells nobody.
+    /// Drops what is over of a record that is due, which also finds out when to look at it next:
+    /// its sessions may have been kept alive, which the wheel is not told.
     fn settle_record(&self, slot: u32, now: Tick) {
         let mut room = self.room.lock();
         if !self.table.cell(slot).word().belongs_to_room() {
@@ -180,8 +188,9 @@ impl<H: Host> Shard<H> {
 
 /// The wheel's links, in the cells. A cell is due when it was armed for.
 ///
-/// Seen from the hand and not from now: an armed cell lies ahead of the hand, however long nobody has turned the wheel.
-/// Should it lie so far ahead that 32 bits mislead, it comes out early, and is only looked at once more.
+/// Seen from the hand and not from now: an armed cell lies ahead of the hand, however long the
+/// wheel has not been turned. Should it lie so far ahead that 32 bits mislead, it comes out early,
+/// and is only looked at once more.
 struct CellLinks<'a> {
     table: &'a Table,
     hand: Tick,

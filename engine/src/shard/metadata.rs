@@ -8,7 +8,8 @@ use crate::cell::{Cell, Seen, Terms};
 use types::Fence;
 
 impl<H: Host> Shard<H> {
-    /// What was seen of a cell, and since when the grant stands: of a NOTED word only its block knows.
+    /// What was seen of a cell, and since when the grant stands: of a NOTED word only its block
+    /// knows.
     #[inline]
     pub(crate) fn with_since(&self, word: Word, mut seen: Seen) -> Option<Seen> {
         if word.is_noted() {
@@ -18,7 +19,8 @@ impl<H: Host> Shard<H> {
         Some(seen)
     }
 
-    /// Takes a plain free cell with a short note. `None`: there is no block for it. `Some(false)`: somebody was faster.
+    /// Takes a plain free cell with a short note. `None`: there is no block for it. `Some(false)`:
+    /// another core was faster.
     pub(crate) fn try_grant_noted(
         &self,
         cell: &Cell,

@@ -1,8 +1,8 @@
 //! One shard: where table, room, wheel and fences meet.
 //!
-//! Who may touch what. Any core may change a plain lock word by CAS (`plain.rs`). Only the holder of
-//! the room mutex changes a word that is QUEUED or RICH, and only it touches queues and records
-//! (`contended.rs`). Only the home core, holding `home`, turns the wheel and evicts cells
+//! What each core may touch. Any core may change a plain lock word by CAS (`plain.rs`). Only the
+//! holder of the room mutex changes a word that is QUEUED or RICH, and only it touches queues and
+//! records (`contended.rs`). Only the home core, holding `home`, turns the wheel and evicts cells
 //! (`home.rs`). No caller waits while it holds a mutex, and `home` is never taken inside `room`.
 
 mod claim;
@@ -184,7 +184,7 @@ impl<H: Host> Shard<H> {
         known.unwrap_or_else(|| self.table.hash(target.key))
     }
 
-    /// Allows fences up to `to`, and serves whoever was waiting for them.
+    /// Allows fences up to `to`, and serves the waiters that lacked them.
     pub(crate) fn raise_ceiling(&self, to: Fence, now: Tick) {
         if !fault!(CeilingServesFirst) {
             self.bounds.raise_ceiling(to);
@@ -194,7 +194,7 @@ impl<H: Host> Shard<H> {
             if self.table.cell(slot).word().belongs_to_room() {
                 drop(self.contended(&mut room, slot, now));
             } else {
-                // Whoever waited has given up.
+                // Its waiters have given up.
                 room.tidy_line(slot);
             }
         }
@@ -218,8 +218,8 @@ impl<H: Host> Shard<H> {
     }
 }
 
-/// How long ago `since` was. Exact for 24 days, which no lease reaches without being renewed a good many times. By the clock
-/// of another core it may lie a moment ahead: that is now.
+/// How long ago `since` was. Exact for 24 days, which no lease reaches without being renewed a good
+/// many times. By the clock of another core it may lie a moment ahead: that is now.
 pub(crate) fn held_ms(since_low32: u32, now: Tick) -> u64 {
     let held_ms = now.low32().wrapping_sub(since_low32);
     u64::try_from(held_ms as i32).unwrap_or(0)

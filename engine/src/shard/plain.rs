@@ -165,8 +165,8 @@ impl<H: Host> Shard<H> {
 // ---- release
 
 impl<H: Host> Shard<H> {
-    /// Frees a cell that was found for the caller's key, if the caller holds it under this fence and
-    /// no waiter stands in line. Returns for how long it was held.
+    /// Frees a cell that was found for the caller's key, if the caller holds it under this fence
+    /// and no waiter stands in line. Returns for how long it was held.
     #[inline(always)]
     pub(crate) fn give_back_if_own(
         &self,

@@ -1,6 +1,6 @@
-//! The waiting room of a shard: the queues of its contended keys, and the records of keys whose holders do not fit into
-//! a cell's words (shared or reentrant holders, grants with a note). Plain data, always reached through the room mutex;
-//! what to do with it is decided in `contended.rs`.
+//! The waiting room of a shard: the queues of its contended keys, and the records of keys whose
+//! holders do not fit into a cell's words (shared or reentrant holders, grants with a note). Plain
+//! data, always reached through the room mutex; what to do with it is decided in `contended.rs`.
 
 use crate::cell::Seen;
 use crate::cell::metadata::Note;
@@ -14,11 +14,12 @@ use types::Fence;
 use types::{Mode, Span};
 
 pub(crate) struct Room<W> {
-    /// By slot: every key with waiters or a record, or on the list of those that wait for fences, and no other.
+    /// By slot: every key with waiters or a record, or on the list of those that wait for fences,
+    /// and no other.
     lines: HashMap<u32, Line>,
     pub(crate) waiters: Waiters<W>,
-    /// Wakes waiters at their deadlines, and whoever is first in line also when the lease in front of it ends: a key that
-    /// somebody waits for is not to stand behind ten million that nobody wants.
+    /// Wakes waiters at their deadlines, and the first in line also when the lease in front of it
+    /// ends: a key that has waiters is not to stand behind ten million that have none.
     pub(crate) wheel: Wheel,
     /// Slots whose first waiter could not be granted for want of fences.
     starved: Vec<u32>,
@@ -87,7 +88,8 @@ pub(crate) struct Place<W> {
     occupant: Option<(Want, W)>,
 }
 
-/// All waiters of a shard. Places are numbered from 1 and reused; a generation tells one use from the next.
+/// All waiters of a shard. Places are numbered from 1 and reused; a generation tells one use from
+/// the next.
 pub(crate) struct Waiters<W> {
     places: Vec<Place<W>>,
     free: u32,
@@ -126,8 +128,9 @@ impl<W> Room<W> {
         self.lines.get_mut(&slot)?.record.as_mut()
     }
 
-    /// Forgets a key that has neither waiters nor a record. One on the list of those that wait for fences is kept, or whoever
-    /// waits and gives up, over and over, would put it there again each time.
+    /// Forgets a key that has neither waiters nor a record. One on the list of those that wait for
+    /// fences is kept, or a client that waits and gives up, over and over, would put it there again
+    /// each time.
     pub(crate) fn tidy_line(&mut self, slot: u32) {
         if let Some(line) = self.lines.get(&slot)
             && line.length == 0
@@ -336,8 +339,8 @@ impl<W> Waiters<W> {
         let free = self.free;
         let node = self.get_mut(place);
         let occupant = node.occupant.take().expect("a place is left once");
-        // A ticket for this place is void from now on. Four thousand million waits later it would not be; no ticket
-        // lives through a thousandth of that.
+        // A ticket for this place is void from now on. Four thousand million waits later it would
+        // not be; no ticket lives through a thousandth of that.
         node.generation = node.generation.wrapping_add(1);
         node.next = free;
         self.free = place;

@@ -1,12 +1,14 @@
 //! A mailbox: how one core leaves work for another, without a lock and with one wake-up per batch.
 //!
-//! Any thread posts; one thread takes. The flag `signalled` says that the taker has been woken and has not begun to take
-//! yet, so only the first message of a batch costs a wake-up. The taker lowers the flag *before* it takes: whatever was
-//! posted earlier it finds, and whoever posts later sees the flag down and wakes it again. A taker that is awake anyway raises
-//! the flag itself and looks into the box as often as it likes; for going to sleep the same rule holds.
+//! Any thread posts; one thread takes. The flag `signalled` says that the taker has been woken and
+//! has not begun to take yet, so only the first message of a batch costs a wake-up. The taker
+//! lowers the flag *before* it takes: whatever was posted earlier it finds, and a later poster sees
+//! the flag down and wakes it again. A taker that is awake anyway raises the flag itself and looks
+//! into the box as often as it likes; for going to sleep the same rule holds.
 //!
-//! Two kinds of post. `post` always succeeds: it is for messages that are bounded elsewhere (a grant: there are never more
-//! than waiters). `try_post` refuses when the box holds `message_max`: it is for messages that may be dropped.
+//! Two kinds of post. `post` always succeeds: it is for messages that are bounded elsewhere (a
+//! grant: there are never more than waiters). `try_post` refuses when the box holds `message_max`:
+//! it is for messages that may be dropped.
 
 use crate::sync::{AtomicU32, Ordering, Queue};
 
@@ -28,7 +30,7 @@ pub struct MailboxFull<T>(pub T);
 pub enum Posted {
     /// Wake it: this is the first message since it last began to take.
     Wake,
-    /// Somebody has woken it already.
+    /// Another poster has woken it already.
     AlreadySignalled,
 }
 
@@ -47,8 +49,8 @@ impl<T> Mailbox<T> {
     pub fn post(&self, message: T) -> Posted {
         self.length.fetch_add(1, Ordering::Relaxed);
         self.queue.push(message);
-        // Release, paired with the swap in `begin`: a taker that lowers the flag we raised finds our message. Acquire, so
-        // that a taker we do not wake is one that has not begun yet.
+        // Release, paired with the swap in `begin`: a taker that lowers the flag we raised finds
+        // our message. Acquire, so that a taker we do not wake is one that has not begun yet.
         if self.signalled.swap(1, Ordering::AcqRel) == 0 {
             Posted::Wake
         } else {
@@ -64,14 +66,16 @@ impl<T> Mailbox<T> {
         Ok(self.post(message))
     }
 
-    /// Raises the flag for a taker that looks by itself for a while: meanwhile nobody need wake it. Before it goes to sleep it
-    /// begins to take, as ever. Called by the one taker.
+    /// Raises the flag for a taker that looks by itself for a while: meanwhile no poster need wake
+    /// it. Before it goes to sleep it begins to take, as ever. Called by the one taker.
     pub fn attend(&self) {
-        // A read-modify-write, so that it does not come between what others posted and the `begin` that finds it.
+        // A read-modify-write, so that it does not come between what others posted and the `begin`
+        // that finds it.
         self.signalled.swap(1, Ordering::AcqRel);
     }
 
-    /// Begins to take: from here on a new message wakes the taker again. Called by the one taker, before `take`.
+    /// Begins to take: from here on a new message wakes the taker again. Called by the one taker,
+    /// before `take`.
     pub fn begin(&self) {
         if !fault!(MailboxLowersFlagLast) {
             self.signalled.swap(0, Ordering::AcqRel);

@@ -1,5 +1,6 @@
-//! std or loom, chosen here and nowhere else. Concurrent code of this crate imports from this file only, so that
-//! `--cfg loom` turns every atomic and every mutex into one whose interleavings the model checker explores.
+//! std or loom, chosen here and nowhere else. Concurrent code of this crate imports from this file
+//! only, so that `--cfg loom` turns every atomic and every mutex into one whose interleavings the
+//! model checker explores.
 
 pub(crate) mod bound_mark;
 pub(crate) mod mailbox;
@@ -11,8 +12,8 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fe
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex;
 
-/// Many producers, one consumer, no lock: crossbeam's. The models put a mutexed list in its place, since they are about
-/// what we do around it.
+/// Many producers, one consumer, no lock: crossbeam's. The models put a mutexed list in its place,
+/// since they are about what we do around it.
 #[cfg(not(loom))]
 pub(crate) use crossbeam_queue::SegQueue as Queue;
 
@@ -39,18 +40,21 @@ mod modelled {
 
     /// loom's atomic, with every access announced to loom first.
     ///
-    /// loom 0.7 decides which orders are worth trying by looking from each access back to the last one of the same atomic.
-    /// A load is no reason to try an earlier load in another order, so a thread that loads before it writes hides from
-    /// loom that others have loaded too, and they are never shown what it wrote (loom's issues 166 and 392). All our code
-    /// loads before it compares and swaps. So each thread that loads first touches its companion, and each that writes
-    /// touches all companions: now a write meets every load, and two threads that load do not meet. The companions are
-    /// condition variables that nobody waits for: a touch makes loom try more and orders nothing.
+    /// loom 0.7 decides which orders are worth trying by looking from each access back to the last
+    /// one of the same atomic. A load is no reason to try an earlier load in another order, so a
+    /// thread that loads before it writes hides from loom that others have loaded too, and they are
+    /// never shown what it wrote (loom's issues 166 and 392). All our code loads before it compares
+    /// and swaps. So each thread that loads first touches its companion, and each that writes
+    /// touches all companions: now a write meets every load, and two threads that load do not meet.
+    /// The companions are condition variables that no thread waits for: a touch makes loom try more
+    /// and orders nothing.
     pub(crate) struct Announced<A> {
         atomic: A,
         companions: [Condvar; COMPANION_COUNT],
     }
 
-    /// One for each thread of a model with two. In one with three, two of them share and loom tries a little more.
+    /// One for each thread of a model with two. In one with three, two of them share and loom tries
+    /// a little more.
     const COMPANION_COUNT: usize = 2;
 
     loom::thread_local! {
@@ -59,7 +63,8 @@ mod modelled {
     }
 
     loom::lazy_static! {
-        /// loom's, so that every execution counts its threads anew: it must find again what it did before.
+        /// loom's, so that every execution counts its threads anew: it must find again what it did
+        /// before.
         static ref NEXT_READER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     }
 

@@ -1,19 +1,21 @@
 //! How a thread goes to sleep without missing what another one leaves for it.
 //!
-//! The sleeper raises its flag, then looks for work once more, and sleeps only if there is none. A waker leaves work, then
-//! looks at the flag, and wakes the sleeper if it is up. Each writes one place and reads the other's, so both need a
-//! sequentially consistent fence in between: without either of them both may read what was there before, and the sleeper
-//! sleeps on its work. `loom-tests/tests/sleep.rs` shows that the two fences are enough and that neither can go.
+//! The sleeper raises its flag, then looks for work once more, and sleeps only if there is none. A
+//! waker leaves work, then looks at the flag, and wakes the sleeper if it is up. Each writes one
+//! place and reads the other's, so both need a sequentially consistent fence in between: without
+//! either of them both may read what was there before, and the sleeper sleeps on its work.
+//! `loom-tests/tests/sleep.rs` shows that the two fences are enough and that neither can go.
 //!
-//! The flag says nothing of the work itself; whoever publishes that does so with Release, as ever. The log's writer sleeps
-//! this way while nothing is appended, and a core while nothing that it waits for is synced.
+//! The flag says nothing of the work itself; the waker publishes that with Release, as ever. The
+//! log's writer sleeps this way while nothing is appended, and a core while nothing that it waits
+//! for is synced.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
 /// Whether one thread sleeps, or is about to.
 pub struct SleepFlag {
-    /// | 0 | the sleeper is awake             | the sleeper raises it                                    |
-    /// | 1 | it sleeps, or looks a last time  | the sleeper lowers it, or a waker, which then wakes it   |
+    /// | 0 | the sleeper is awake         | the sleeper raises it                                |
+    /// | 1 | it sleeps, or is about to    | the sleeper lowers it, or a waker that then wakes it |
     is_up: AtomicU32,
 }
 
@@ -35,7 +37,8 @@ impl SleepFlag {
     pub fn raise(&self) {
         self.is_up.store(1, Ordering::Relaxed);
         if !fault!(SleeperUnfenced) {
-            // Paired with the fence of the waker: either it sees that we sleep, or we see what it has left.
+            // Paired with the fence of the waker: either it sees that we sleep, or we see what it
+            // has left.
             fence(Ordering::SeqCst);
         }
     }

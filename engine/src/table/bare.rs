@@ -1,6 +1,6 @@
-//! A table without an engine around it, for models of its growth. A grant, its session and its wheel
-//! add so many steps to an insertion that a model with three threads takes hours. So does what an
-//! insertion does before it comes to the index; here that is a step of its own.
+//! A table without an engine around it, for models of its growth. A grant, its session and its
+//! wheel add so many steps to an insertion that a model with three threads takes hours. So does
+//! what an insertion does before it comes to the index; here that is a step of its own.
 
 use super::{Memory, Table, TableSize, epoch};
 use crate::fence::Bounds;

@@ -1,17 +1,18 @@
 //! One generation of a shard's index: open addressing, linear probing, four bytes an entry.
 //!
 //! ```text
-//! entry               | meaning                                   | becomes
-//! --------------------|-------------------------------------------|------------------------------------------
-//! EMPTY               | no probe for a key goes past this         | an inserter: LIVE. The migrator: CLOSED
-//! LIVE (tag | slot)   | a cell whose key's hash has this tag      | the evictor: GONE
-//! GONE                | a cell was here; probes go past           | nothing
-//! CLOSED              | was EMPTY; look in the next index         | nothing
+//! entry             | meaning                              | becomes
+//! ------------------|--------------------------------------|------------------------------------
+//! EMPTY             | no probe for a key goes past this    | an inserter: LIVE; the mover: CLOSED
+//! LIVE (tag | slot) | a cell whose key's hash has this tag | the evictor: GONE
+//! GONE              | a cell was here; probes go past      | nothing
+//! CLOSED            | was EMPTY; look in the next index    | nothing
 //! ```
 //!
-//! No entry ever becomes EMPTY again, and inserters fill only the first EMPTY of a probe. So two inserters of one key
-//! meet at the same entry and one CAS decides; and a key that stands behind an entry never loses the path to it. The
-//! price is that GONE entries pile up until the index is rebuilt, which growth does anyway.
+//! No entry ever becomes EMPTY again, and inserters fill only the first EMPTY of a probe. So two
+//! inserters of one key meet at the same entry and one CAS decides; and a key that stands behind an
+//! entry never loses the path to it. The price is that GONE entries pile up until the index is
+//! rebuilt, which growth does anyway.
 
 use super::epoch::Pointer;
 use crate::memory::hint::{self, PAGE_BYTES};
@@ -29,12 +30,13 @@ const CAPACITY_MIN: usize = if cfg!(loom) { 4 } else { 64 };
 /// The smallest index whose successor is laid out ahead of need: 64 KiB.
 const SPARE_CAPACITY_MIN: usize = 16_384;
 
-/// The smallest index on huge pages: 512 KiB. All shards' indexes are of about that size then, some megabytes together. Smaller
-/// ones find themselves between other things that are on small pages already.
+/// The smallest index on huge pages: 512 KiB. All shards' indexes are of about that size then, some
+/// megabytes together. Smaller ones find themselves between other things that are on small pages
+/// already.
 const HUGE_CAPACITY_MIN: usize = 131_072;
 
-/// How many threads are thought to be half-way through an insertion at the same moment, each with one entry that is counted
-/// nowhere yet. Twice as many would do no harm, see `smallest_successor`.
+/// How many threads are thought to be half-way through an insertion at the same moment, each with
+/// one entry that is counted nowhere yet. Twice as many would do no harm, see `smallest_successor`.
 const INSERTERS_MAX: usize = if cfg!(loom) { 3 } else { 64 };
 
 const _: () = assert!(
@@ -44,7 +46,8 @@ const _: () = assert!(
 
 pub(crate) struct Index {
     entries: Box<[AtomicU32]>,
-    /// Entries that are no longer EMPTY. Counted before the fact: whoever finds no empty entry also finds the index crowded.
+    /// Entries that are no longer EMPTY. Counted before the fact: an inserter that finds no empty
+    /// entry also finds the index crowded.
     used: AtomicU32,
     /// Insertions into this index and the one before it since the move from there to here began.
     arrived: AtomicU32,
@@ -76,7 +79,7 @@ pub(crate) enum Search<T> {
 /// How an insertion at a vacant position went.
 pub(crate) enum Insert {
     Done,
-    /// Somebody else wrote there first: probe on from the same position.
+    /// Another inserter wrote there first: probe on from the same position.
     Overtaken,
 }
 
@@ -146,7 +149,8 @@ impl Index {
         Index::with_capacity(capacity.max(CAPACITY_MIN))
     }
 
-    /// How large an index must be to which the entries of this one are moved. `live` says how many of them are in use.
+    /// How large an index must be to which the entries of this one are moved. `live` says how many
+    /// of them are in use.
     pub(crate) fn successor_capacity(
         &self,
         live: impl FnOnce() -> usize,
@@ -187,20 +191,22 @@ impl Index {
         self.entries.len()
     }
 
-    /// Whether it is time to move to another index: three quarters are used, by live entries or by gone ones.
+    /// Whether it is time to move to another index: three quarters are used, by live entries or by
+    /// gone ones.
     pub(crate) fn is_crowded(&self) -> bool {
         self.used.load(Ordering::Relaxed) as usize * 4 >= self.capacity() * 3
     }
 
-    /// Whether it is time to lay out the next index for whoever has time for it: an eighth is left before it is needed. Not for a
-    /// small one, which costs nobody anything.
+    /// Whether it is time to have the prefaulting thread lay out the next index: an eighth is left
+    /// before it is needed. Not for a small one, which costs next to nothing.
     #[inline]
     pub(crate) fn is_filling(&self) -> bool {
         self.capacity() >= SPARE_CAPACITY_MIN
             && self.used.load(Ordering::Relaxed) as usize * 8 >= self.capacity() * 5
     }
 
-    /// Writes to every page, so that the memory is there. Before anybody else knows of this index.
+    /// Writes to every page, so that the memory is there. Before any other thread knows of this
+    /// index.
     pub(crate) fn touch_all(&self) {
         for entry in self.entries.iter().step_by(PAGE_BYTES / size_of::<u32>()) {
             entry.store(EMPTY, Ordering::Relaxed);
@@ -215,7 +221,8 @@ impl Index {
 
     #[inline]
     pub(crate) fn prober(&self, hash: u64) -> Prober {
-        // The position comes from the low bits, the tag from the high ones (the shard from those in between).
+        // The position comes from the low bits, the tag from the high ones (the shard from those in
+        // between).
         Prober {
             position: hash as usize & (self.capacity() - 1),
             probed: 0,
@@ -227,8 +234,8 @@ impl Index {
     #[inline]
     pub(crate) fn probe(&self, prober: &mut Prober) -> Probe {
         while prober.probed < self.capacity() {
-            // Acquire, paired with the Release of whoever wrote the entry: the cell behind it is ready, and behind a GONE
-            // the floor has been raised.
+            // Acquire, paired with the Release of the writer of the entry: the cell behind it is
+            // ready, and behind a GONE the floor has been raised.
             let entry = self.entries[prober.position].load(Ordering::Acquire);
             let slot = entry & SLOT_MAX;
             if slot == 0 {
@@ -248,8 +255,8 @@ impl Index {
         Probe::Exhausted
     }
 
-    /// Offers every slot whose tag fits to `compare`, until that finds what it looks for. What `probe` does step by step,
-    /// for the many who only look.
+    /// Offers every slot whose tag fits to `compare`, until that finds what it looks for. What
+    /// `probe` does step by step, for the many callers that only look.
     #[inline]
     pub(crate) fn search<T>(
         &self,
@@ -288,9 +295,9 @@ impl Index {
             self.entries[position].swap(entry, Ordering::AcqRel);
             return Insert::Done;
         }
-        // Relaxed: published by the entry, to those who need to see both.
+        // Relaxed: published by the entry, to the readers that need both.
         self.used.fetch_add(1, Ordering::Relaxed);
-        // Release: whoever follows this entry must find the cell prepared.
+        // Release: a reader that follows this entry must find the cell prepared.
         match self.entries[position].compare_exchange(
             EMPTY,
             entry,
@@ -305,14 +312,16 @@ impl Index {
         }
     }
 
-    /// Lets go of a slot, if it stands here. The caller holds the growth mutex, so nothing moves meanwhile.
+    /// Lets go of a slot, if it stands here. The caller holds the growth mutex, so nothing moves
+    /// meanwhile.
     pub(crate) fn remove(&self, hash: u64, slot: u32) -> bool {
         let mut prober = self.prober(hash);
         loop {
             match self.probe(&mut prober) {
                 Probe::Candidate(found) if found == slot => {
                     let position = prober.position.wrapping_sub(1) & (self.capacity() - 1);
-                    // Release, paired with `probe`: whoever goes past this entry sees the floor that was raised before.
+                    // Release, paired with `probe`: a probe that goes past this entry sees the
+                    // floor that was raised before.
                     let was = self.entries[position].swap(GONE, Ordering::AcqRel);
                     assert!(
                         was & SLOT_MAX == slot,
@@ -332,8 +341,8 @@ impl Index {
         (slot != 0).then_some(slot)
     }
 
-    /// Moves one entry to the next index: closes it if it is empty, copies it if it is live. The caller holds the growth
-    /// mutex and has set `next`.
+    /// Moves one entry to the next index: closes it if it is empty, copies it if it is live. The
+    /// caller holds the growth mutex and has set `next`.
     pub(crate) fn migrate(&self, position: usize, next: &Index, hash_of: impl FnOnce(u32) -> u64) {
         let entry = &self.entries[position];
         let closed = if fault!(MigrationLeavesOpen) {
@@ -347,7 +356,8 @@ impl Index {
         {
             return;
         }
-        // Not empty any more, and it never will be: live or gone, and only we, holding the mutex, can make it gone.
+        // Not empty any more, and it never will be: live or gone, and only we, holding the mutex,
+        // can make it gone.
         let slot = entry.load(Ordering::Acquire) & SLOT_MAX;
         if slot != 0 {
             next.insert_known_absent(hash_of(slot), slot);

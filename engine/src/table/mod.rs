@@ -1,17 +1,19 @@
-//! The lock table of one shard: from keys to cells, without a lock for whoever looks up or inserts.
+//! The lock table of one shard: from keys to cells. Looking up and inserting take no lock.
 //!
-//! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is three quarters used, a
-//! new one takes its place beside it, which somebody may have laid out before (`spare.rs`), and every inserter carries a few
-//! entries over, so that no operation ever pays for the whole move; lookups follow from the old index into the new one where
-//! entries are closed. The last to carry one over retires the old index, which is freed when no reader can be in it any
-//! more, one index at a time.
+//! Cells stand in a slab and never move. An index of four-byte entries leads to them. When it is
+//! three quarters used, a new one takes its place beside it, which the prefaulting thread may have
+//! laid out before (`spare.rs`), and every inserter carries a few entries over, so that no
+//! operation ever pays for the whole move; lookups follow from the old index into the new one where
+//! entries are closed. The last to carry one over retires the old index, which is freed when no
+//! reader can be in it any more, one index at a time.
 //!
-//! Who may do what: anybody finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so the
-//! two never meet. An inserter only ever tries that mutex, except when the old index is full to the brim or the new one
-//! fills faster than the move goes on.
+//! Any core finds and inserts. The holder of the growth mutex migrates entries and evicts cells, so
+//! the two never meet. An inserter only ever tries that mutex, except when the old index is full to
+//! the brim or the new one fills faster than the move goes on.
 //!
-//! A cell found by its key is returned with the word that was read before the key was compared. Whoever changes the cell
-//! compares against that word, and so finds out if the cell has been evicted and reused in between.
+//! A cell found by its key is returned with the word that was read before the key was compared. A
+//! core that changes the cell compares against that word, and so finds out if the cell has been
+//! evicted and reused in between.
 
 #[cfg(loom)]
 pub(crate) mod bare;
@@ -38,8 +40,9 @@ use spare::Spare;
 use std::sync::Arc;
 use types::Key;
 
-/// How many entries one insertion carries over while the index grows: at a cache miss each, some microseconds. The new
-/// index has room for all that comes in meanwhile (`Index::successor_capacity`).
+/// How many entries one insertion carries over while the index grows: at a cache miss each, some
+/// microseconds. The new index has room for all that comes in meanwhile
+/// (`Index::successor_capacity`).
 const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 2 } else { 64 };
 
 pub(crate) struct Table {
@@ -55,7 +58,7 @@ pub(crate) struct Table {
     hash_key: ahash::RandomState,
 }
 
-/// Held by whoever moves or removes index entries.
+/// Held while index entries are moved or removed.
 struct Growth {
     /// The next entry of the current index to migrate; meaningful while it has a successor.
     position: usize,
@@ -116,7 +119,8 @@ impl Table {
         self.cells.get(slot)
     }
 
-    /// Where short notes are. Not among the blocks of long keys, which are not to be had elsewhere when they run out.
+    /// Where short notes are. Not among the blocks of long keys, which are not to be had elsewhere
+    /// when they run out.
     pub(crate) fn notes(&self) -> &Slab<KeyBlock> {
         &self.notes
     }
@@ -130,7 +134,7 @@ impl Table {
         u64::from(self.blocks.live() + self.notes.live()) * BLOCK_MEMORY_BYTES
     }
 
-    /// The highest slot number there is, for those who walk all cells.
+    /// The highest slot number there is, for a walk over all cells.
     pub(crate) fn last_slot(&self) -> u32 {
         self.cells.last()
     }
@@ -157,7 +161,8 @@ impl Table {
         }
     }
 
-    /// Has the index fetched where a search for this hash begins, so that it is at hand when the search comes.
+    /// Has the index fetched where a search for this hash begins, so that it is at hand when the
+    /// search comes.
     #[inline]
     pub(crate) fn prefetch_index(&self, hash: u64, guard: &Guard) {
         self.current(guard).prefetch(hash);
@@ -190,7 +195,8 @@ impl Table {
         }
     }
 
-    /// The cell of `key`, made if it has none. `true` beside it: it is new, and its wheel does not know it yet.
+    /// The cell of `key`, made if it has none. `true` beside it: it is new, and its wheel does not
+    /// know it yet.
     #[inline]
     pub(crate) fn find_or_insert(
         &self,
@@ -250,8 +256,9 @@ impl Table {
                         }
                     }
                     Probe::Vacant(position) => {
-                        // Here, and not before: the probe has gone past every trace that an eviction of this key has
-                        // left, so the floor that is read now lies above every fence the key has had.
+                        // Here, and not before: the probe has gone past every trace that an
+                        // eviction of this key has left, so the floor that is read now lies above
+                        // every fence the key has had.
                         let word = self.cell(slot).prepare(bounds.floor(), now);
                         if let Insert::Done = index.insert_at(position, &prober, slot) {
                             return (Found { slot, word }, true);
@@ -279,8 +286,8 @@ impl Table {
         }
     }
 
-    /// Forgets a cell that is free and idle. The floor rises first, so that the key comes back above its last fence.
-    /// `false`: it is in use after all.
+    /// Forgets a cell that is free and idle. The floor rises first, so that the key comes back
+    /// above its last fence. `false`: it is in use after all.
     pub(crate) fn evict(&self, slot: u32, bounds: &Bounds, guard: &Guard) -> bool {
         let growth = self.growth.lock();
         let cell = self.cell(slot);
@@ -311,14 +318,15 @@ impl Table {
         true
     }
 
-    /// A cell's key. The caller knows that the cell cannot be evicted now: it is the home core, or holds the room mutex
-    /// and the word belongs to the room.
+    /// A cell's key. The caller knows that the cell cannot be evicted now: it is the home core, or
+    /// holds the room mutex and the word belongs to the room.
     pub(crate) fn key_of(&self, slot: u32) -> KeyBuffer {
         self.cell(slot).key.read(&self.blocks)
     }
 
-    /// Looks at up to `scan_max` cells from `first` on, with evictions held off, and calls `visit` for those that have ever been
-    /// granted, until it says stop. Returns the slot to go on from, `None` at the end.
+    /// Looks at up to `scan_max` cells from `first` on, with evictions held off, and calls `visit`
+    /// for those that have ever been granted, until it says stop. Returns the slot to go on from,
+    /// `None` at the end.
     pub(crate) fn scan(
         &self,
         first: u32,
@@ -329,8 +337,9 @@ impl Table {
         let last = self.last_slot();
         for slot in (first.max(1)..=last).take(scan_max as usize) {
             let word = self.cell(slot).word();
-            // A slot in preparation may be given back and become another key's under our eyes; whoever holds something has been granted
-            // it. A cell that has been granted is in the index, and stays there as long as we hold evictions off.
+            // A slot in preparation may be given back and become another key's under our eyes; a
+            // holder has been granted it. A cell that has been granted is in the index, and stays
+            // there as long as we hold evictions off.
             if word.is_dead() || word.is_unborn() || word == Word::from_bits(0) {
                 continue;
             }
@@ -359,10 +368,11 @@ impl Table {
 
     /// The same for a slot that an index entry led to.
     ///
-    /// The entry may be an old one: between reading it and reading the word, the cell may have been evicted, and somebody may be
-    /// preparing it for this very key again. Then it is unborn, and in no index yet. So whoever finds an unborn cell looks a second
-    /// time, and from the beginning: the evictor has taken its entries out of all indexes that can be reached by now, and
-    /// what is found there was put there since.
+    /// The entry may be an old one: between reading it and reading the word, the cell may have been
+    /// evicted, and an inserter may be preparing it for this very key again. Then it is unborn, and
+    /// in no index yet. So a core that finds an unborn cell looks a second time, and from the
+    /// beginning: the evictor has taken its entries out of all indexes that can be reached by now,
+    /// and what is found there was put there since.
     #[inline(always)]
     fn compare_found(
         &self,
@@ -376,7 +386,7 @@ impl Table {
         is_in_index.then_some((cell, found))
     }
 
-    /// Whether whoever searches for this hash from now on comes upon this slot.
+    /// Whether every search for this hash from now on comes upon this slot.
     #[cold]
     fn leads_to(&self, slot: u32, hash: u64, guard: &Guard) -> bool {
         if fault!(OldEntryTrusted) {
@@ -412,8 +422,9 @@ impl Table {
         self.hash_key.hash_one(key.bytes())
     }
 
-    /// Carries some entries over if the index is growing or should be. Leaves it to whoever is at it already, unless the
-    /// new index fills up meanwhile: then everybody waits and helps.
+    /// Carries some entries over if the index is growing or should be. Leaves it to the thread that
+    /// is at it already, unless the new index fills up meanwhile: then every inserter waits and
+    /// helps.
     fn help_growth(&self, guard: &Guard) {
         self.retired.free_one_of_many();
         let index = self.current(guard);
@@ -437,7 +448,8 @@ impl Table {
         self.retired.free_one();
     }
 
-    /// Lays out the next index if this one fills up, and waits for its memory. `false`: there is nothing to do.
+    /// Lays out the next index if this one fills up, and waits for its memory. `false`: there is
+    /// nothing to do.
     pub(crate) fn lay_out_spare(&self) -> bool {
         let capacity = {
             let guard = epoch::pin();
@@ -447,7 +459,7 @@ impl Table {
             }
             self.successor_capacity(index)
         };
-        // Not pinned any more: nobody else's memory is to wait for this.
+        // Not pinned any more: no other table's memory is to wait for this.
         let next = Index::with_capacity(capacity);
         next.touch_all();
         self.spare.put(next);
@@ -458,7 +470,7 @@ impl Table {
         index.successor_capacity(|| self.cells.live() as usize, MIGRATE_PER_INSERT)
     }
 
-    /// The index is full and nobody has begun to grow it: wait for whoever holds the mutex, and begin.
+    /// The index is full and its growth has not begun: wait for the holder of the mutex, and begin.
     #[cold]
     fn grow_now(&self, guard: &Guard) {
         self.migrate_some(&mut self.growth.lock(), guard);
@@ -468,7 +480,7 @@ impl Table {
         let index = self.current(guard);
         let next = match index.next.load(guard) {
             Some(next) => next,
-            // Somebody has finished the move since we looked.
+            // Another thread has finished the move since we looked.
             None if !index.is_crowded() => return,
             None => {
                 let capacity = self.successor_capacity(index);
@@ -487,7 +499,8 @@ impl Table {
             }
         };
         let end = index.capacity().min(growth.position + MIGRATE_PER_INSERT);
-        // Each move reads a cell, to know its key's hash. All at once they come in little more than the time of one.
+        // Each move reads a cell, to know its key's hash. All at once they come in little more than
+        // the time of one.
         for slot in (growth.position..end).filter_map(|position| index.slot_at(position)) {
             prefetch(self.cell(slot));
         }
@@ -503,7 +516,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The current index may be half-way to its successor, which nobody else owns.
+        // The current index may be half-way to its successor, which has no other owner.
         let mut successor = match self.current.load(&epoch::pin()) {
             Some(index) => index.next.take(),
             None => Pointer::null(),

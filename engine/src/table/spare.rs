@@ -1,7 +1,7 @@
 //! The next index of a table, laid out before it is needed.
 //!
-//! No thread waits here: while the prefaulting thread is stopped in the middle of putting one in, an
-//! inserter that needs an index lays out its own.
+//! No thread waits here: while the prefaulting thread is stopped in the middle of putting one in,
+//! an inserter that needs an index lays out its own.
 
 use super::index::Index;
 use crate::sync::{AtomicU32, Mutex, Ordering};

@@ -1,4 +1,5 @@
-//! The table against a plain `BTreeMap`, through growth, churn and eviction; and from several threads at once.
+//! The table against a plain `BTreeMap`, through growth, churn and eviction; and from several
+//! threads at once.
 
 mod spare;
 
@@ -250,7 +251,8 @@ fn keys_of_every_length_live_side_by_side() {
     bench.check();
 }
 
-/// A few live keys among ever new ones: gone entries fill the index, and it is rebuilt at the size it needs.
+/// A few live keys among ever new ones: gone entries fill the index, and it is rebuilt at the size
+/// it needs.
 #[test]
 fn churn_rebuilds_the_index_without_letting_it_grow() {
     let mut bench = Bench::new(1000, 0);
@@ -269,8 +271,8 @@ fn churn_rebuilds_the_index_without_letting_it_grow() {
     assert!(bench.capacity() <= 4096, "{}", bench.capacity());
 }
 
-/// Found by reading: an index made to measure for the few live keys was full long before the large old one had been moved
-/// over, and the mover had nowhere to put the next entry.
+/// Found by reading: an index made to measure for the few live keys was full long before the large
+/// old one had been moved over, and the mover had nowhere to put the next entry.
 #[test]
 fn a_large_index_with_little_in_it_is_left_for_a_small_one() {
     for kept in [0, 50, 5_000] {
@@ -299,7 +301,7 @@ fn a_large_index_with_little_in_it_is_left_for_a_small_one() {
     }
 }
 
-/// As above, with nobody evicted meanwhile: all that comes in during the move stays.
+/// As above, without evictions meanwhile: all that comes in during the move stays.
 #[test]
 fn a_move_is_over_before_the_new_index_is_full_however_fast_keys_come() {
     for kept in [0, 100, 10_000] {
@@ -328,7 +330,7 @@ fn a_full_table_refuses_a_new_key_and_takes_it_once_another_has_gone() {
         assert!(matches!(full, Some(TableFull::Cells)), "{full:?}");
     }
     bench.check();
-    // Those who are in are found as ever.
+    // The keys that are in are found as ever.
     bench.find_or_insert(&name(3)).unwrap();
     bench.evict(&name(3));
     bench.find_or_insert(&name(5)).unwrap();
@@ -374,7 +376,7 @@ fn a_cell_in_use_is_not_evicted() {
 }
 
 #[test]
-fn whoever_found_a_cell_that_was_evicted_since_fails_at_its_word() {
+fn a_finder_of_a_cell_that_was_evicted_since_fails_at_its_word() {
     let mut bench = Bench::new(1, 0);
     let found = bench.find_or_insert(b"old").unwrap();
     bench.evict(b"old");
@@ -386,8 +388,9 @@ fn whoever_found_a_cell_that_was_evicted_since_fails_at_its_word() {
     assert!(cell.word() == new.word);
 }
 
-/// Several threads fight for a few keys while one evicts whatever is free. Whoever gets a cell from FREE to HELD has its key
-/// to itself, under a fence above all before: with two cells for one key neither would be true.
+/// Several threads fight for a few keys while one evicts whatever is free. The thread that gets a
+/// cell from FREE to HELD has its key to itself, under a fence above all before: with two cells for
+/// one key neither would be true.
 #[test]
 fn there_is_never_more_than_one_cell_for_a_key() {
     const KEYS: usize = 32;
@@ -407,7 +410,7 @@ fn there_is_never_more_than_one_cell_for_a_key() {
         .collect();
     let (cells, evictable) = mpsc::channel::<u32>();
     let evictor = |evictable: mpsc::Receiver<u32>| {
-        // Until nobody makes cells any more; what is in use is tried again later.
+        // Until no thread makes cells any more; what is in use is tried again later.
         let mut waiting = VecDeque::new();
         let mut evicted = 0;
         loop {
@@ -475,8 +478,8 @@ fn there_is_never_more_than_one_cell_for_a_key() {
     assert_eq!(table.blocks.live(), 0);
 }
 
-/// Several threads insert the same keys in the same order, so that they meet at every entry while the index grows under
-/// them, and evict nothing.
+/// Several threads insert the same keys in the same order, so that they meet at every entry while
+/// the index grows under them, and evict nothing.
 #[test]
 fn threads_that_insert_the_same_keys_agree_on_their_cells() {
     const KEYS: u32 = 20_000;

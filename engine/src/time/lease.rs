@@ -1,5 +1,5 @@
-//! The lease word: until when something lasts, and of which grant or session it tells. A plain value;
-//! the transitions are in `cell/mod.rs` and `session/mod.rs`.
+//! The lease word: until when something lasts, and of which grant or session it tells. A plain
+//! value; the transitions are in `cell/mod.rs` and `session/mod.rs`.
 
 use super::tick::Tick;
 
@@ -12,12 +12,14 @@ pub(crate) enum Kind {
     Session,
     /// The lease has ended: no renewal can succeed any more.
     Ended,
-    /// The leases are in the key's record; the deadline field holds the earliest of them, for the wheel.
+    /// The leases are in the key's record; the deadline field holds the earliest of them, for the
+    /// wheel.
     Record,
 }
 
-/// The lease word: `kind:2 | deadline_tick:38 | fence_low:24`, tagged with the fence it belongs to. While the tag
-/// differs from the word's fence, the grant is not published yet: held, not expirable, owner unknown.
+/// The lease word: `kind:2 | deadline_tick:38 | fence_low:24`, tagged with the fence it belongs to.
+/// While the tag differs from the word's fence, the grant is not published yet: held, not
+/// expirable, owner unknown.
 ///
 /// A session's state is packed the same way, tagged with the session's generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,7 +91,8 @@ impl Lease {
         Lease(self.0 & !(DEADLINE_MASK << TAG_BITS) | deadline.as_ms() << TAG_BITS)
     }
 
-    /// Whether it was ended or its own deadline has passed. A session's lease and a record say nothing of that.
+    /// Whether it was ended or its own deadline has passed. A session's lease and a record say
+    /// nothing of that.
     #[inline]
     pub(crate) fn has_ended(self, now: Tick) -> bool {
         self.kind() == Kind::Ended || (self.kind() == Kind::Timed && self.deadline().is_over(now))

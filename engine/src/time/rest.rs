@@ -14,14 +14,14 @@ impl RestsUntil {
         RestsUntil(AtomicU64::new(AWAKE))
     }
 
-    /// The sleeper is about to sleep until then. Relaxed here and below: a mutex or the inbox, which
-    /// sleeper and asker both go through, orders it.
+    /// The sleeper is about to sleep until then. Relaxed here and below: a mutex or the inbox,
+    /// which sleeper and asker both go through, orders it.
     pub(crate) fn announce(&self, until: Tick) {
         self.0.store(until.as_ms(), Ordering::Relaxed);
     }
 
-    /// Whether it sleeps beyond `due`. `true` for one of the callers that find that out: it wakes the
-    /// sleeper. If it takes away the moment of a later sleep, the sleeper wakes once in vain.
+    /// Whether it sleeps beyond `due`. `true` for one of the callers that find that out: it wakes
+    /// the sleeper. If it takes away the moment of a later sleep, the sleeper wakes once in vain.
     pub(crate) fn is_slept_over(&self, due: Tick) -> bool {
         due.as_ms() < self.0.load(Ordering::Relaxed)
             && self.0.swap(AWAKE, Ordering::Relaxed) != AWAKE

@@ -1,9 +1,10 @@
 //! Time as the engine knows it: whole milliseconds since it started.
 //!
-//! The engine has no clock. Whoever calls it reads one once per batch and passes the tick down as `now`. A tick has 38
-//! bits, because that is what a lease can spare for its deadline: 2^38 ms is 8.7 years, and an engine that has run for so
-//! long stands still at [`Tick::MAX`] instead of wrapping round. The last pattern of 38 bits is not a time but
-//! [`Tick::NEVER`], which orders after every time.
+//! The engine has no clock. Its caller reads one once per batch and passes the tick down as `now`.
+//! A tick has 38 bits, because that is what a lease can spare for its deadline: 2^38 ms is 8.7
+//! years, and an engine that has run for so long stands still at [`Tick::MAX`] instead of wrapping
+//! round. The last pattern of 38 bits is not a time but [`Tick::NEVER`], which orders after every
+//! time.
 
 /// Milliseconds since the engine's start, or [`Tick::NEVER`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,5 @@
-//! What the other files share: an engine whose host writes everything down, and short words for common steps.
+//! What the other files share: an engine whose host writes everything down, and short words for
+//! common steps.
 
 use engine::{
     Acquire, Engine, Fence, GaveUp, Grant, Holder, Host, Key, Loss, Lost, NotHeld, Outcome,

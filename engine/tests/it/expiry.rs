@@ -3,7 +3,8 @@
 use crate::common::*;
 use engine::{Acquire, Key, LAG_BUCKETS, Seat, Settings, Span, TTL_MS_MAX, Tick};
 
-/// Works off one shard in calls of `budget` steps; says how many steps that took and the most events of one call.
+/// Works off one shard in calls of `budget` steps; says how many steps that took and the most
+/// events of one call.
 fn drain_in_steps(engine: &Locks, shard: usize, now: Tick, budget: u32) -> (u64, usize) {
     let (mut steps, mut events_max) = (0, 0);
     loop {
@@ -346,7 +347,8 @@ fn leases_and_sessions_last_through_their_last_tick_and_the_wheel_does_not_spin_
     assert!(told.contains(&Event::SessionEnded(short)), "{told:?}");
 }
 
-/// Found by reading: the record kept the session's first deadline, and the wheel came back for it every millisecond.
+/// Found by reading: the record kept the session's first deadline, and the wheel came back for it
+/// every millisecond.
 #[test]
 fn a_shared_lock_of_a_session_kept_alive_does_not_keep_the_wheel_busy() {
     let engine = locks_with(Settings {
@@ -403,7 +405,7 @@ fn a_shard_belongs_to_one_thread_at_a_time_and_a_second_one_is_sent_away() {
 }
 
 #[test]
-fn a_lease_that_somebody_waits_for_ends_on_time_however_many_others_are_due() {
+fn a_lease_that_is_waited_for_ends_on_time_however_many_others_are_due() {
     let engine = locks();
     let [mut holder, mut waiter] = seats(&engine);
     for number in 0..20_000 {
@@ -419,7 +421,7 @@ fn a_lease_that_somebody_waits_for_ends_on_time_however_many_others_are_due() {
     };
     wake(at(100));
     assert_eq!(engine.host().take(), []);
-    // Nobody has turned the wheels.
+    // The wheels were not turned.
     wake(at(101));
     let told = engine.host().take();
     assert!(
@@ -446,8 +448,8 @@ fn who_waits_behind_a_renewed_lease_goes_on_waiting_until_that_ends() {
     assert_eq!(engine.host().take().len(), 2);
 }
 
-/// A lock without an end was shown with 2^32 ms left, or 2^38. It ends at neither, nor does a longer one with an end: the wheel
-/// goes by low 32 bits, and only looks at it in vain.
+/// A lock without an end was shown with 2^32 ms left, or 2^38. It ends at neither, nor does a
+/// longer one with an end: the wheel goes by low 32 bits, and only looks at it in vain.
 #[test]
 fn no_lease_ends_because_a_number_of_milliseconds_is_full() {
     const YEAR_MS: u64 = 365 * 24 * 3_600_000;

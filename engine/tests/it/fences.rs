@@ -180,7 +180,7 @@ fn those_who_wait_at_the_ceiling_are_served_in_order_when_it_rises() {
     let engine = locks_with(bounded(10, 10));
     let (mut seats, _) = starving(&engine, &[Exclusive, Shared, Shared, Exclusive]);
     assert_eq!(engine.waiters(), 4);
-    // Whoever will not wait is told the truth: nobody holds it, there are no fences.
+    // A caller that will not wait is told the truth: it is free, there are no fences.
     let mut other = seat(&engine);
     assert_eq!(
         acquire(&engine, &mut other, "k", 100, at(1)),
@@ -192,7 +192,7 @@ fn those_who_wait_at_the_ceiling_are_served_in_order_when_it_rises() {
     let (waiter, first) = engine.host().take_grant();
     assert_eq!((waiter, first.fence, first.until), (1, fence(11), at(600)));
     give_back(&engine, &mut seats[0], "k", first.fence, at(501));
-    // Fences for one reader only; the other one goes on waiting, and nobody passes it.
+    // Fences for one reader only; the other one goes on waiting, and no caller passes it.
     let (waiter, second) = engine.host().take_grant();
     assert_eq!((waiter, second.fence), (2, fence(12)));
     let outcome = share(&engine, &mut other, "k", 100, at(502));

@@ -155,7 +155,7 @@ fn a_fence_that_was_never_granted_opens_nothing() {
     }
     assert_eq!(engine.host().take(), []);
     assert_eq!(engine.waiters(), 1);
-    assert_eq!(engine.keys(), 4, "nobody made a cell by asking");
+    assert_eq!(engine.keys(), 4, "asking makes no cell");
 }
 
 /// The lease is tagged with 24 bits of its fence: one that agrees in these is still another fence.
@@ -188,7 +188,7 @@ fn a_fence_that_differs_above_24_bits_only_is_another_fence() {
 }
 
 #[test]
-fn a_ticket_of_the_past_cancels_nobody_else() {
+fn a_ticket_of_the_past_cancels_no_other_wait() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
     let first = take(&engine, &mut a, "k", LONG_MS, at(0));
@@ -270,7 +270,7 @@ fn a_full_table_answers_busy_and_takes_keys_again_once_others_are_forgotten() {
     );
     assert_eq!(engine.waiters(), 0);
     assert_eq!(engine.keys(), 9);
-    // Those who are in are served as ever.
+    // The keys that are in are served as ever.
     let grant = take(&engine, &mut a, "0", 50, at(51));
     give_back(&engine, &mut a, "0", grant.fence, at(52));
     for now in [53, 200, 300] {

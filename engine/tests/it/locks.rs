@@ -17,7 +17,7 @@ fn a_released_key_is_granted_again_under_a_higher_fence() {
     give_back(&engine, &mut a, "k", first.fence, at(3));
     let second = take(&engine, &mut b, "k", 100, at(4));
     assert!(second.fence > first.fence);
-    assert_eq!(engine.host().take(), [], "nobody lost anything");
+    assert_eq!(engine.host().take(), [], "nothing was lost");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_lease_lasts_to_its_last_millisecond_and_not_one_longer() {
     let [mut a, mut b] = seats(&engine);
     let first = take(&engine, &mut a, "k", 100, at(0));
     held(acquire(&engine, &mut b, "k", 100, at(100)));
-    // Nobody has turned the wheel: the next in need expires it himself.
+    // The wheel was not turned: the next session in need expires it itself.
     let second = take(&engine, &mut b, "k", 100, at(101));
     assert!(second.fence > first.fence);
     let lost = Event::Lost {
@@ -91,7 +91,7 @@ fn a_lease_lasts_to_its_last_millisecond_and_not_one_longer() {
 }
 
 #[test]
-fn the_wheel_expires_a_lease_that_nobody_asks_for() {
+fn the_wheel_expires_a_lease_that_no_session_asks_for() {
     let engine = locks();
     let mut a = seat(&engine);
     let grant = take(&engine, &mut a, "k", 100, at(0));
@@ -156,7 +156,7 @@ fn a_renewal_may_shorten_a_lease_which_then_expires_on_time() {
 }
 
 #[test]
-fn a_renewal_after_the_end_is_refused_though_nobody_took_the_key() {
+fn a_renewal_after_the_end_is_refused_though_the_key_is_free() {
     let engine = locks();
     let mut a = seat(&engine);
     let grant = take(&engine, &mut a, "k", 100, at(0));
@@ -187,7 +187,8 @@ fn a_release_after_the_end_is_told_that_it_came_too_late() {
     assert_eq!(engine.host().take().len(), 1);
 }
 
-/// The timeline that unsafe releases get wrong: A's lease ends, B takes the lock, then A's release arrives.
+/// The timeline that unsafe releases get wrong: A's lease ends, B takes the lock, then A's release
+/// arrives.
 #[test]
 fn a_stale_release_or_renewal_leaves_the_new_holder_untouched() {
     let engine = locks();
@@ -287,8 +288,9 @@ fn a_query_does_not_show_a_lease_that_is_over() {
     assert_eq!(engine.host().take().len(), 1, "the query expired it");
 }
 
-/// "Not held", and not a word about why, was all that a holder heard who came too late. How the last grant of a key ended stands
-/// in the words of its cell, however it was held and whoever waited for a while.
+/// "Not held", and not a word about why, was all that a holder heard when it came too late. How the
+/// last grant of a key ended stands in the words of its cell, however it was held and whichever
+/// core waited for a while.
 #[test]
 fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
     // In the words, with a short note, with a long one, shared, as long as its session, for hours.
@@ -318,7 +320,7 @@ fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
                     assert!(engine.cancel(ticket, at(0)).is_some());
                 }
                 let late = grant.until.plus_ms(1);
-                // With its session goes the one that lives by it, and nobody is left to ask.
+                // With its session goes the one that lives by it, and no session is left to ask.
                 let now = match end {
                     "expired" if request.span == Span::Session => continue,
                     "expired" => late,
@@ -337,7 +339,8 @@ fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
                 let release = engine.release(&mut a, key("k"), grant.fence, now);
                 assert_eq!(release, Release::NotHeld(why), "{story}");
                 assert_eq!(engine.why_not_held(key("k"), grant.fence), why, "{story}");
-                // Once the key is granted again, that is the answer; and of what it was before nothing is claimed.
+                // Once the key is granted again, that is the answer; and of what it was before
+                // nothing is claimed.
                 let next = take(&engine, &mut b, "k", 100, now);
                 let why = engine.why_not_held(key("k"), grant.fence);
                 assert_eq!(why, NotHeld::OtherFence, "{story}");
@@ -349,7 +352,8 @@ fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
     }
 }
 
-/// Of several who held a key together only one is the last, and the cell has no room for more.
+/// Of several sessions that held a key together only one is the last, and the cell has no room for
+/// more.
 #[test]
 fn nothing_is_claimed_of_holders_who_were_not_the_last() {
     let engine = locks();

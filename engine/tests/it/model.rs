@@ -1,10 +1,12 @@
-//! The engine against its specification: random histories, compared after every step with a model that is written to be
-//! read. What the model does is what the engine promises; how the engine does it is nowhere here.
+//! The engine against its specification: random histories, compared after every step with a model
+//! that is written to be read. What the model does is what the engine promises; how the engine does
+//! it is nowhere here.
 //!
-//! A few sessions fight for a few keys. Time passes before each step, and most steps leave it to the engine to notice
-//! lazily; only `Advance` turns the wheel, and then everything that is due must have happened by the wheel alone. Fences
-//! are predicted to the number as long as a key is remembered. When it has been forgotten, the next one lies above the
-//! floor, and so above everything the key ever had: that is checked for ever, across restarts.
+//! A few sessions fight for a few keys. Time passes before each step, and most steps leave it to
+//! the engine to notice lazily; only `Advance` turns the wheel, and then everything that is due
+//! must have happened by the wheel alone. Fences are predicted to the number as long as a key is
+//! remembered. When it has been forgotten, the next one lies above the floor, and so above
+//! everything the key ever had: that is checked for ever, across restarts.
 
 use crate::common::*;
 use engine::{
@@ -37,7 +39,8 @@ struct Step {
 #[derive(Clone, Debug)]
 enum Act {
     Acquire(Ask),
-    /// The next four name a grant by how many were given since, and by how much its fence is falsified.
+    /// The next four name a grant by how many were given since, and by how much its fence is
+    /// falsified.
     Renew {
         named: Named,
         ttl_ms: u64,
@@ -52,7 +55,7 @@ enum Act {
     Force {
         named: Named,
     },
-    /// Takes a key from whoever holds it; if a grant is named, only from that one.
+    /// Takes a key from its holders; if a grant is named, only from that one.
     TakeOver {
         ask: Ask,
         from: Option<Named>,
@@ -66,12 +69,12 @@ enum Act {
         back: usize,
     },
     KeepAlive {
-        who: usize,
+        client: usize,
         ttl_ms: u64,
     },
     /// Ends a session, vacates its seats and opens another in its place.
     EndSession {
-        who: usize,
+        client: usize,
     },
     Advance {
         ms: u64,
@@ -86,7 +89,7 @@ enum Act {
 
 #[derive(Clone, Copy, Debug)]
 struct Ask {
-    who: usize,
+    client: usize,
     seat: usize,
     key: usize,
     mode: Mode,
@@ -96,7 +99,7 @@ struct Ask {
     wait_ms: Option<u64>,
 }
 
-/// A grant, and who names it.
+/// A grant, and the client that names it.
 #[derive(Clone, Debug)]
 struct Named {
     back: usize,
@@ -132,8 +135,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         wait_ms,
     )
         .prop_map(
-            |(who, seat, key, mode, span, reentrant, note, wait_ms)| Ask {
-                who,
+            |(client, seat, key, mode, span, reentrant, note, wait_ms)| Ask {
+                client,
                 seat,
                 key,
                 mode,
@@ -155,8 +158,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (ask(), prop::option::of(named())).prop_map(|(ask, from)| Act::TakeOver { ask, from }),
         5 => (0..4usize).prop_map(|back| Act::Cancel { back }),
         5 => (0..3usize).prop_map(|back| Act::Vanish { back }),
-        4 => (0..SESSIONS, 1..200u64).prop_map(|(who, ttl_ms)| Act::KeepAlive { who, ttl_ms }),
-        2 => (0..SESSIONS).prop_map(|who| Act::EndSession { who }),
+        4 => (0..SESSIONS, 1..200u64).prop_map(|(client, ttl_ms)| Act::KeepAlive { client, ttl_ms }),
+        2 => (0..SESSIONS).prop_map(|client| Act::EndSession { client }),
         12 => (0..80u64, 1..20u32).prop_map(|(ms, budget)| Act::Advance { ms, budget }),
         3 => (0..FENCES).prop_map(|by| Act::RaiseCeiling { by }),
         1 => Just(Act::Restart),
@@ -180,7 +183,7 @@ struct Model {
 struct Session {
     until: u64,
     is_ended: bool,
-    /// Everybody knows that it is over, so the wheel need not say so.
+    /// The host knows that it is over, so the wheel need not say so.
     is_told: bool,
 }
 
@@ -250,7 +253,7 @@ impl Model {
         self.keys.iter().map(|key| key.line.len()).sum()
     }
 
-    /// Whoever wants the key in this mode fits in beside those who hold it.
+    /// One more holder in this mode fits in beside the present ones.
     fn admits(&self, key: usize, mode: Mode) -> bool {
         let key = &self.keys[key];
         key.holders.is_empty() || (key.mode == Mode::Shared && mode == Mode::Shared)
@@ -351,7 +354,8 @@ impl Model {
     /// Leases that are over end, and the line moves up as far as it can.
     fn settle(&mut self, key: usize) {
         self.drop_overdue(key);
-        // Beside an exclusive holder there is nothing to do: who has given up there is left to the wheel.
+        // Beside an exclusive holder there is nothing to do: a waiter that has given up is left to
+        // the wheel.
         while self.admits(key, Mode::Shared) {
             let Some(first) = self.keys[key].line.front() else {
                 return;
@@ -385,7 +389,7 @@ impl Model {
         });
     }
 
-    /// Everybody in any line for whom `why` has a reason gives up.
+    /// Every waiter for which `has_reason` holds gives up.
     fn give_up_where(&mut self, why: GaveUp, has_reason: impl Fn(&Waiting) -> bool) {
         for key in 0..self.keys.len() {
             while let Some(position) = self.keys[key].line.iter().position(&has_reason) {
@@ -394,7 +398,7 @@ impl Model {
         }
     }
 
-    /// Whoever asks is `owner`, and waiter `number` if it comes to that.
+    /// The asker is `owner`, and waiter `number` if it comes to that.
     fn acquire(&mut self, ask: Ask, owner: SessionId, number: u64) -> Expected {
         let Ask {
             key, mode, span, ..
@@ -587,9 +591,10 @@ struct Run {
     floors: Vec<u64>,
     /// The present session of each client, and its seats.
     clients: Vec<(SessionId, [Seat; SEATS])>,
-    /// Every grant that somebody was told of: key, owner, fence.
+    /// Every grant that a client was told of: key, owner, fence.
     grants: Vec<(usize, SessionId, u64)>,
-    /// Every wait since the start of the engine: key and ticket. A waiter's number is its place here.
+    /// Every wait since the start of the engine: key and ticket. A waiter's number is its place
+    /// here.
     waits: Vec<(usize, Ticket)>,
     /// Waiters that have gone: what they are granted is given back.
     vanished: BTreeSet<u64>,
@@ -672,17 +677,18 @@ impl Run {
         (id, std::array::from_fn(|_| Seat::new(id)))
     }
 
-    /// Vacates the seats of an ended session, in the engine and in the model, and opens another in its place.
-    fn replace_session(&mut self, who: usize) {
+    /// Vacates the seats of an ended session, in the engine and in the model, and opens another in
+    /// its place.
+    fn replace_session(&mut self, client: usize) {
         let now = self.now();
-        let (id, seats) = &mut self.clients[who];
+        let (id, seats) = &mut self.clients[client];
         let id = *id;
         for seat in seats {
             self.engine.vacate(seat, now);
         }
         assert!(self.engine.forget_session(id));
         self.model.vacate(id);
-        self.clients[who] = self.open_session();
+        self.clients[client] = self.open_session();
     }
 
     fn step(&mut self, step: &Step) {
@@ -697,8 +703,8 @@ impl Run {
             Act::TakeOver { ask, ref from } => self.take_over(ask, from.as_ref()),
             Act::Cancel { back } => self.cancel(back),
             Act::Vanish { back } => self.vanish(back),
-            Act::KeepAlive { who, ttl_ms } => {
-                let id = self.clients[who].0;
+            Act::KeepAlive { client, ttl_ms } => {
+                let id = self.clients[client].0;
                 let answer = self.engine.keep_alive(id, ttl_ms, self.now());
                 let expected = (!self.model.is_over(id)).then(|| {
                     let now = self.model.now;
@@ -708,24 +714,24 @@ impl Run {
                 });
                 assert_eq!(answer, expected);
             }
-            Act::EndSession { who } => {
-                let id = self.clients[who].0;
+            Act::EndSession { client } => {
+                let id = self.clients[client].0;
                 let is_open = !self.model.is_over(id);
                 // One that is past its deadline may or may not have been found out.
                 assert!(self.engine.end_session(id) || !is_open);
                 let session = self.model.sessions.get_mut(&id).unwrap();
                 (session.is_ended, session.is_told) = (true, true);
-                self.replace_session(who);
+                self.replace_session(client);
             }
             Act::Advance { ms, budget } => {
                 by_the_wheel = true;
                 self.model.now += ms;
                 while self.engine.advance(self.now(), budget).more {}
                 self.model.advance();
-                for who in 0..SESSIONS {
-                    let session = &self.model.sessions[&self.clients[who].0];
+                for client in 0..SESSIONS {
+                    let session = &self.model.sessions[&self.clients[client].0];
                     if session.is_told {
-                        self.replace_session(who);
+                        self.replace_session(client);
                     }
                 }
             }
@@ -756,7 +762,7 @@ impl Run {
         };
         let now = self.now();
         let number = self.waits.len() as u64;
-        let (owner, ref mut seats) = self.clients[ask.who];
+        let (owner, ref mut seats) = self.clients[ask.client];
         let seat = &mut seats[ask.seat];
         let outcome = match ask.wait_ms {
             None => self.engine.acquire(seat, &request, now),
@@ -799,7 +805,7 @@ impl Run {
             asks_who: true,
         };
         let now = self.now();
-        let (owner, ref mut seats) = self.clients[ask.who];
+        let (owner, ref mut seats) = self.clients[ask.client];
         let seat = &mut seats[ask.seat];
         let answer = self.engine.take_over(seat, &request, from.map(fence), now);
         self.find_new_cell(ask.key, answer.as_ref().unwrap_or(&Outcome::AtCeiling));
@@ -811,7 +817,8 @@ impl Run {
         self.model.settle(ask.key);
     }
 
-    /// A key that comes back starts at its shard's floor, or one above (where a cell is used again).
+    /// A key that comes back starts at its shard's floor, or one above (where a cell is used
+    /// again).
     fn find_new_cell(&mut self, key: usize, outcome: &Outcome) {
         if self.model.keys[key].cell.is_some() {
             return;
@@ -836,7 +843,7 @@ impl Run {
         let index = self.grants.len().checked_sub(1 + named.back)?;
         let (key, owner, number) = self.grants[index];
         let owner = self.clients.iter().position(|&(id, _)| id == owner);
-        // An owner that is gone: whoever has its place tries its luck.
+        // An owner that is gone: the session in its place tries its luck.
         let by = named.by.or(owner).unwrap_or(named.back % SESSIONS);
         Some((key, by, number.saturating_add_signed(named.fence_off)))
     }
@@ -1076,8 +1083,8 @@ impl Run {
         assert_eq!(found, expected);
     }
 
-    /// Events of one step, in an order that does not depend on which key was looked at first. Who waited too long *and*
-    /// lost its session may be told either.
+    /// Events of one step, in an order that does not depend on which key was looked at first. A
+    /// waiter that waited too long *and* lost its session may be told either.
     fn in_order(&self, mut events: Vec<Event>) -> Vec<Event> {
         for event in &mut events {
             if let Event::GaveUp { waiter, why } = event
@@ -1108,10 +1115,10 @@ impl Run {
         }
     }
 
-    /// When everybody has gone, nothing is left.
+    /// When all sessions have gone, nothing is left.
     fn finish(&mut self) {
-        for who in 0..SESSIONS {
-            let (id, seats) = &mut self.clients[who];
+        for client in 0..SESSIONS {
+            let (id, seats) = &mut self.clients[client];
             self.engine.end_session(*id);
             for seat in seats {
                 self.engine.vacate(seat, at(self.model.now));

@@ -78,7 +78,8 @@ fn a_waiting_writer_stops_later_readers() {
     let [mut a, mut writer, mut late] = seats(&engine);
     let reader = granted(share(&engine, &mut a, "k", LONG_MS, at(0)));
     wait(&engine, &mut writer, "k", 100, 1, at(1));
-    // Neither a reader in a hurry nor one with patience passes it, not even the one who reads already.
+    // Neither a reader in a hurry nor one with patience passes it, not even the session that reads
+    // already.
     held(share(&engine, &mut late, "k", 100, at(2)));
     held(share(&engine, &mut a, "k", 100, at(2)));
     wait_shared(&engine, &mut late, "k", 100, 2, at(2));
@@ -362,7 +363,7 @@ fn readers_in_line_are_let_in_as_far_as_there_is_room_and_then_one_by_one() {
 
 /// Found by reading: the bound on readers used to stop writers as well.
 #[test]
-fn where_nobody_may_share_writers_are_served_all_the_same() {
+fn where_sharing_is_not_allowed_writers_are_served_all_the_same() {
     let engine = locks_with(Settings {
         shared_holders_max: 0,
         ..small()
@@ -673,7 +674,7 @@ fn an_upgrade_is_refused_with_a_clear_answer_and_changes_nothing() {
         assert_eq!(holder.owner, Some(a.session()));
         assert_eq!((holder.fence, holder.mode), (shared.fence, Mode::Shared));
     }
-    // One who asks to reenter means this very lock, so waiting would be in vain.
+    // A session that asks to reenter means this very lock, so waiting would be in vain.
     let outcome = engine.acquire_or_wait(&mut a, &reentrant("k", 100), 50, || Some(1), at(1));
     assert!(matches!(outcome, Outcome::UpgradeRefused(_)), "{outcome:?}");
     assert_eq!(engine.query(key("k"), at(1)), before);
@@ -798,7 +799,7 @@ fn a_downgraded_lock_still_expires_on_time() {
 // ---- notes
 
 #[test]
-fn a_note_is_kept_with_the_grant_and_shown_to_whoever_asks() {
+fn a_note_is_kept_with_the_grant_and_shown_to_every_asker() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     let longest = [0xab; NOTE_BYTES_MAX];

@@ -1,4 +1,5 @@
-//! What the engine tells about itself: how long locks were held, which is the oldest, how many bytes there are.
+//! What the engine tells about itself: how long locks were held, which is the oldest, how many
+//! bytes there are.
 
 use crate::common::{
     LONG_MS, Locks, acquire, advance, at, give_back, granted, held, key, locks, locks_with, queued,
@@ -230,7 +231,7 @@ fn a_note_moves_from_the_queue_to_the_hold_and_is_counted_once() {
     let engine = locks_with(tight());
     let [mut a, mut b, mut c] = seats(&engine);
     let with_note = Acquire {
-        note: b"who, where",
+        note: b"host, job",
         ..Acquire::exclusive(Key::new(b"k").unwrap(), LONG_MS)
     };
     let first = granted(engine.acquire(&mut a, &with_note, at(0)));
@@ -347,7 +348,7 @@ fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time
         ("released", |engine, a, fence| {
             give_back(engine, a, "k", fence, at(5));
         }),
-        ("released while somebody waited", |engine, a, fence| {
+        ("released with a waiter in line", |engine, a, fence| {
             let mut b = seat(engine);
             let waiting = Acquire::exclusive(key("k"), DAY_MS);
             let (ticket, _) =

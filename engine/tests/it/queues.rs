@@ -1,9 +1,10 @@
-//! Those who wait: in order of arrival, by direct hand-off, and out of line without delaying anybody.
+//! Waiters: in order of arrival, by direct hand-off, and out of line without delaying others.
 
 use crate::common::*;
 use engine::{Acquire, GaveUp, Limit, NotHeld, Outcome, Renewal, Seat, Settings, Ticket};
 
-/// A key that is held, and a queue of `count` behind it: waiters 1 to `count`, each with a session of its own.
+/// A key that is held, and a queue of `count` behind it: waiters 1 to `count`, each with a session
+/// of its own.
 fn line_of(engine: &Locks, count: u64) -> (Seat, engine::Grant, Vec<Seat>, Vec<Ticket>) {
     let mut holder = seat(engine);
     let grant = take(engine, &mut holder, "k", LONG_MS, at(0));
@@ -48,7 +49,7 @@ fn each_waiter_is_told_how_many_stand_in_front() {
 }
 
 #[test]
-fn whoever_is_ready_to_wait_for_a_free_key_gets_it_at_once() {
+fn a_caller_ready_to_wait_for_a_free_key_gets_it_at_once() {
     let engine = locks();
     let mut a = seat(&engine);
     let request = Acquire::exclusive(key("k"), 10);
@@ -81,7 +82,7 @@ fn the_lease_of_a_waiter_starts_at_the_grant_and_not_at_the_request() {
 }
 
 #[test]
-fn nobody_who_comes_later_overtakes_the_line() {
+fn no_later_caller_overtakes_the_line() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
     let first = take(&engine, &mut a, "k", 1000, at(0));
@@ -95,14 +96,14 @@ fn nobody_who_comes_later_overtakes_the_line() {
     wait(&engine, &mut c, "k", 1000, 3, at(2));
     let (waiter, grant) = engine.host().take_grant();
     assert_eq!(waiter, 1);
-    // The one who just gave it back gets in line as well.
+    // The session that just gave it back gets in line as well.
     give_back(&engine, &mut b, "k", grant.fence, at(3));
     held(acquire(&engine, &mut a, "k", 1000, at(3)));
     assert_eq!(engine.host().take_grant().0, 2);
 }
 
 #[test]
-fn whoever_finds_an_expired_lease_with_a_line_behind_it_does_not_get_it() {
+fn the_finder_of_an_expired_lease_with_a_line_behind_it_does_not_get_it() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
     take(&engine, &mut a, "k", 100, at(0));
@@ -229,7 +230,7 @@ fn cancelling_the_whole_line_leaves_an_ordinary_lock() {
 }
 
 #[test]
-fn whoever_was_granted_cannot_cancel_any_more() {
+fn a_granted_waiter_cannot_cancel_any_more() {
     let engine = locks();
     let (mut holder, grant, mut seats, tickets) = line_of(&engine, 1);
     give_back(&engine, &mut holder, "k", grant.fence, at(2));

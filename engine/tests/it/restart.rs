@@ -1,4 +1,5 @@
-//! Locks that outlive a restart: restored from a log, or claimed by their holders before anything new is granted.
+//! Locks that outlive a restart: restored from a log, or claimed by their holders before anything
+//! new is granted.
 
 use crate::common::{
     Event, LONG_MS, Locks, acquire, advance, at, fence, give_back, granted, held, key, locks_with,
@@ -215,7 +216,7 @@ fn a_claim_is_believed_until_the_first_fence_may_be_issued() {
         (grant.fence, grant.until, grant.count),
         (fence(7), at(1_005), 1)
     );
-    // Nothing new is granted, whether anybody holds it or not.
+    // Nothing new is granted, whether it is held or not.
     held(acquire(&engine, &mut other, "k", 100, at(6)));
     assert_eq!(
         acquire(&engine, &mut other, "free", 100, at(6)),
@@ -238,7 +239,7 @@ fn a_claim_is_believed_until_the_first_fence_may_be_issued() {
 }
 
 #[test]
-fn the_higher_fence_wins_whoever_comes_first() {
+fn the_higher_fence_wins_in_any_order_of_claims() {
     let engine = restarted();
     let [mut one, mut two] = seats(&engine);
     claimed(engine.claim(&mut one, &old("a", 7), at(0)));
@@ -278,7 +279,7 @@ fn the_higher_fence_wins_whoever_comes_first() {
 }
 
 #[test]
-fn a_fence_that_no_earlier_life_can_have_issued_is_nobodys() {
+fn a_fence_that_no_earlier_life_can_have_issued_is_refused() {
     let engine = restarted();
     let mut holder = seat(&engine);
     assert_eq!(
@@ -318,7 +319,7 @@ fn a_session_that_is_over_claims_nothing() {
 }
 
 #[test]
-fn all_holds_are_met_by_whoever_writes_them_down() {
+fn all_holds_are_met_by_a_walk_that_writes_them_down() {
     let engine = locks_with(small());
     let [mut one, mut two] = seats(&engine);
     for number in 0..500 {

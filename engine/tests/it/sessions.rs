@@ -1,4 +1,4 @@
-//! Sessions: what ends with them, what lives by them, and who is not one.
+//! Sessions: what ends with them, what lives by them, and which ids are none.
 
 use crate::common::*;
 use engine::{
@@ -115,7 +115,7 @@ fn an_ended_session_gets_and_keeps_nothing() {
         engine::Downgrade::NotHeld(NotHeld::SessionEnded)
     );
     assert_eq!(engine.keep_alive(a.session(), 100, at(1)), None);
-    // Its seat has not been vacated: the next who asks frees the key himself.
+    // Its seat has not been vacated: the next session that asks frees the key itself.
     take(&engine, &mut b, "k", 500, at(2));
     engine.vacate(&mut a, at(3));
     assert_eq!(engine.query(key("k"), at(3)).unwrap().holders.len(), 1);
@@ -178,7 +178,7 @@ fn ten_thousand_locks_of_one_session_go_with_it() {
             ))),
         }
     }
-    // Those of somebody else stay.
+    // Those of another session stay.
     take(&engine, &mut b, "mine", LONG_MS, at(0));
     end(&engine, &mut [&mut a], 1);
     assert_eq!(lost_keys(&engine).len(), 10_000);
@@ -419,7 +419,7 @@ fn held_by(engine: &Locks, name: &str) -> Option<SessionId> {
 }
 
 #[test]
-fn ids_that_were_never_given_out_are_nobody() {
+fn ids_that_were_never_given_out_are_no_sessions() {
     let engine = locks();
     let real = engine.open_session(LONG_MS, at(0)).unwrap();
     let mut owner = Seat::new(real);
@@ -433,7 +433,8 @@ fn ids_that_were_never_given_out_are_nobody() {
         bits - 1,
         bits + (1 << 32),
         bits - (1 << 32),
-        // The generation has 24 bits inside: one that differs above them is another id and no session.
+        // The generation has 24 bits inside: one that differs above them is another id and no
+        // session.
         bits + (1 << 56),
         bits | (1 << 63),
         u64::MAX,

@@ -1,4 +1,4 @@
-//! Taking a key from whoever holds it.
+//! Taking a key from its holders.
 
 use crate::common::*;
 use engine::{

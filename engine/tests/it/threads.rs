@@ -1,6 +1,8 @@
-//! Many threads at once: whoever holds a key holds it alone, fences rise, and everybody who waits hears of it exactly once.
+//! Many threads at once: a writer holds its key alone, fences rise, and every waiter
+//! hears of it exactly once.
 //!
-//! Time is a counter that one of the threads pushes on. Nobody sleeps, and nothing depends on how fast anything is.
+//! Time is a counter that one of the threads pushes on. No thread sleeps, and nothing depends on
+//! how fast anything is.
 
 use crate::common::{advance, at, granted, small};
 use engine::{
@@ -113,7 +115,7 @@ impl Dice {
 /// What a wait came to.
 #[track_caller]
 fn hear(told: &Receiver<Told>) -> Option<Grant> {
-    match told.recv().expect("who waits is told") {
+    match told.recv().expect("a waiter is told") {
         Told::Granted(grant) => Some(grant),
         Told::GaveUp => None,
     }
@@ -135,8 +137,8 @@ fn assert_silent(told: &Receiver<Told>) {
     }
 }
 
-/// Counts a thread out, even one that fails. It then does what it takes for the others to come to an end, for a test that
-/// fails should say so and not hang.
+/// Counts a thread out, even one that fails. It then does what it takes for the others to come to
+/// an end, for a test that fails should say so and not hang.
 struct Running<'a> {
     running: &'a AtomicU64,
     on_failure: &'a dyn Fn(),
@@ -152,7 +154,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Leases outlast the test here, so nobody but the holder ends them.
+/// Leases outlast the test here, so only the holder ends them.
 #[test]
 fn writers_are_alone_and_readers_among_themselves() {
     const THREADS: u64 = 4;
@@ -194,7 +196,7 @@ fn writers_are_alone_and_readers_among_themselves() {
             ) {
                 Outcome::Granted(grant) => Some(grant),
                 Outcome::Queued { ticket, .. } => match dice.roll(8) {
-                    // Nobody there when the lock comes, unless it has come already.
+                    // Gone when the lock comes, unless it has come already.
                     0 => {
                         waiter.vanish();
                         heard(&told)
@@ -270,10 +272,11 @@ fn writers_are_alone_and_readers_among_themselves() {
     }
 }
 
-/// Everything that can end a lease or a wait, at once: releases, expiry, the wheel, cancels, deadlines, sessions that end
-/// on another thread, eviction, and a ceiling that is raised just in time.
+/// Everything that can end a lease or a wait, at once: releases, expiry, the wheel, cancels,
+/// deadlines, sessions that end on another thread, eviction, and a ceiling that is raised just in
+/// time.
 #[test]
-fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
+fn fences_rise_and_no_waiter_is_forgotten_whatever_ends_leases_and_waits() {
     const WORKERS: u64 = 4;
     const STEPS: u64 = 40_000;
     const KEYS: u64 = 3;
@@ -283,7 +286,7 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
         running: AtomicU64,
         /// The present session of each pair of workers.
         sessions: [AtomicU64; 2],
-        /// The highest fence anybody knows of, for each key.
+        /// The highest fence that a worker knows of, for each key.
         fence_max: [AtomicU64; KEYS as usize],
     }
     impl World {
@@ -317,7 +320,8 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
         fence_max: Default::default(),
     };
 
-    // Pushes the clock on, does what is due, raises ceilings, and now and then ends somebody's session.
+    // Pushes the clock on, does what is due, raises ceilings, and now and then ends a
+    // session.
     let world = &world;
     let timekeeper = move || {
         let mut dice = Dice(77);
@@ -422,7 +426,8 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
                 let renewal = engine.renew(&seat, key, grant.fence, 3, world.now());
                 assert!(!matches!(renewal, Renewal::Invalid(_)));
             }
-            // Whoever can still give back an exclusive lock had it to itself all the time: nobody knew of a higher fence.
+            // A worker that can still give back an exclusive lock had it to itself all the time:
+            // none knew of a higher fence.
             let known = fence_max.load(Ordering::Acquire);
             let released = engine.release(&mut seat, key, grant.fence, world.now());
             if released == (Release::Released { count: 0 }) && request.mode == Mode::Exclusive {
@@ -454,7 +459,7 @@ fn fences_rise_and_nobody_is_forgotten_whatever_ends_leases_and_waits() {
     let distinct: BTreeSet<(u64, u64)> = fences.iter().flatten().copied().collect();
     assert_eq!(distinct.len(), all, "a fence was given out twice");
 
-    // Everybody has gone. What was left to expire does so, and nothing remains.
+    // All workers have gone. What was left to expire does so, and nothing remains.
     let mut now = world.clock.load(Ordering::Relaxed);
     for shard in 0..world.engine.shard_count() {
         world.engine.raise_ceiling(shard, Fence::MAX, at(now));

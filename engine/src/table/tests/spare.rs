@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A table whose index is as large as the smallest that is stocked, and all but empty, though nearly used up.
+/// A table whose index is as large as the smallest that is stocked, and all but empty, though
+/// nearly used up.
 fn churned() -> (Bench, u32) {
     let mut bench = Bench::new(1 << 20, 0);
     let mut number = 0;
@@ -21,8 +22,8 @@ fn churned() -> (Bench, u32) {
     (bench, number)
 }
 
-/// Between looking at how large the next index has to be and saying where it is, the mover may be stopped for as long as you
-/// like; others go on inserting until there is no room left.
+/// Between looking at how large the next index has to be and saying where it is, the mover may be
+/// stopped for as long as you like; others go on inserting until there is no room left.
 #[test]
 fn the_next_index_has_room_for_all_that_come_while_its_mover_is_held_up() {
     let (mut bench, first) = churned();

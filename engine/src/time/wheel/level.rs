@@ -1,9 +1,10 @@
 //! Where a tick belongs on the wheel: arithmetic on plain integers, no state.
 //!
-//! Read a tick in base 64: seven digits, the lowest counts milliseconds. A level is a digit, a slot is a value of that
-//! digit. A tick belongs to the level of the **highest digit in which it differs from now**, in the slot that digit names.
-//! All digits above agree with now, so that digit is larger than now's: within a level the slots in use always lie ahead
-//! of the hand, nothing wraps round, and the slot reached next is the lowest one in use on the lowest level in use.
+//! Read a tick in base 64: seven digits, the lowest counts milliseconds. A level is a digit, a slot
+//! is a value of that digit. A tick belongs to the level of the **highest digit in which it differs
+//! from now**, in the slot that digit names. All digits above agree with now, so that digit is
+//! larger than now's: within a level the slots in use always lie ahead of the hand, nothing wraps
+//! round, and the slot reached next is the lowest one in use on the lowest level in use.
 
 use crate::time::tick::Tick;
 
@@ -28,7 +29,7 @@ const _: () = assert!(
 
 /// The level and the slot of a tick that is `at` or, should that have passed, `now`.
 ///
-/// What is due already shares the slot under the hand with nobody else, which is the slot reached next.
+/// What is due already has the slot under the hand to itself, which is the slot reached next.
 pub(super) fn place(now_ms: u64, at_ms: u64) -> (usize, usize) {
     let at_ms = at_ms.max(now_ms);
     // Setting the lowest bit changes no level, and spares `ilog2` the zero it cannot take.
@@ -80,7 +81,8 @@ mod tests {
             start_ms > now_ms || at_ms == now_ms,
             "{now_ms} {at_ms}: the slot lies ahead"
         );
-        // Once the hand is there, what is left of the tick belongs to a lower level: a cascade always makes progress.
+        // Once the hand is there, what is left of the tick belongs to a lower level: a cascade
+        // always makes progress.
         let (level_then, _) = place(start_ms, at_ms);
         assert!(
             level_then < level || start_ms == at_ms,

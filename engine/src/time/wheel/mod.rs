@@ -1,8 +1,10 @@
-//! A hierarchical timing wheel: says which entries are due, at a cost that does not grow with how many are not.
+//! A hierarchical timing wheel: says which entries are due, at a cost that does not grow with how
+//! many are not.
 //!
-//! Entries are numbers; their links live with whoever owns them, behind [`Links`]. Each slot is the head of a doubly linked
-//! list. Arming and disarming are O(1). A slot of level 0 holds one tick; a slot of a higher level holds a range, and
-//! when the hand reaches the start of that range its entries move to lower levels ("cascade"), at most six times in a life.
+//! Entries are numbers; their links live with their owner, behind [`Links`]. Each slot is the head
+//! of a doubly linked list. Arming and disarming are O(1). A slot of level 0 holds one tick; a slot
+//! of a higher level holds a range, and when the hand reaches the start of that range its entries
+//! move to lower levels ("cascade"), at most six times in a life.
 //!
 //! | level | one slot | reaches   |
 //! |-------|----------|-----------|
@@ -14,19 +16,21 @@
 //! | 5     | 12 days  | 2.2 years |
 //! | 6     | 2.2 years| 8.7 years, all that a [`Tick`] can say (4 of its 64 slots) |
 //!
-//! **Bounded steps.** Ten million entries may share a slot, so a slot is never worked off in one go. Its list moves as a
-//! whole to the *pending* list, by rewriting one head, and is taken from there entry by entry, each against the caller's
-//! budget. The hand ([`Wheel::now`]) advances only while nothing is pending. It may therefore lag behind the caller's
-//! clock; arming goes by the hand, never by the clock, so an entry armed half-way through a cascade is placed as
-//! correctly as any other, and one armed for the stretch in between still fires in its turn.
+//! **Bounded steps.** Ten million entries may share a slot, so a slot is never worked off in one
+//! go. Its list moves as a whole to the *pending* list, by rewriting one head, and is taken from
+//! there entry by entry, each against the caller's budget. The hand ([`Wheel::now`]) advances only
+//! while nothing is pending. It may therefore lag behind the caller's clock; arming goes by the
+//! hand, never by the clock, so an entry armed half-way through a cascade is placed as correctly as
+//! any other, and one armed for the stretch in between still fires in its turn.
 //!
 //! Ground rules:
-//! - Only the holder of the shard's wheel calls it, and only the wheel writes links. [`Links::due`] alone may change under
-//!   its feet.
-//! - An entry is in at most one wheel. A slot's list is last in, first out: entries of one tick come in no promised order,
-//!   those of different ticks come in the order of their ticks unless they were late already when armed.
-//! - An entry never comes out while its `due` lies ahead, and always comes out once the hand has reached the tick it was
-//!   armed for, if its `due` is not later.
+//! - Only the holder of the shard's wheel calls it, and only the wheel writes links. [`Links::due`]
+//!   alone may change under its feet.
+//! - An entry is in at most one wheel. A slot's list is last in, first out: entries of one tick
+//!   come in no promised order, those of different ticks come in the order of their ticks unless
+//!   they were late already when armed.
+//! - An entry never comes out while its `due` lies ahead, and always comes out once the hand has
+//!   reached the tick it was armed for, if its `due` is not later.
 
 mod level;
 #[cfg(all(test, not(loom)))]
@@ -38,15 +42,17 @@ use level::{LEVEL_COUNT, SLOT_COUNT, place, slot_start};
 /// No entry. As a `prev`: in no list, which is what a zeroed entry says.
 pub const NONE: u32 = 0;
 
-/// Marks the `prev` of a list's first entry; the bits below are the list's number. Thanks to it an entry leaves any list
-/// without a search, and a list changes its number with one write.
+/// Marks the `prev` of a list's first entry; the bits below are the list's number. Thanks to it an
+/// entry leaves any list without a search, and a list changes its number with one write.
 const HEAD_FLAG: u32 = 1 << 31;
 
-/// The list of what the hand has reached and nobody has looked at yet. The lists before it are the slots, level by level.
+/// The list of what the hand has reached and the caller has not been given yet. The lists before it
+/// are the slots, level by level.
 const PENDING: usize = LEVEL_COUNT * SLOT_COUNT;
 
-/// Where a wheel keeps the two links of each entry: in the cell itself, so that an entry costs eight bytes and no
-/// allocation. Only the wheel sets them, one thread at a time: relaxed atomics or plain `Cell`s will do.
+/// Where a wheel keeps the two links of each entry: in the cell itself, so that an entry costs
+/// eight bytes and no allocation. Only the wheel sets them, one thread at a time: relaxed atomics
+/// or plain `Cell`s will do.
 pub trait Links {
     /// The link last set by [`Links::set_next`]; [`NONE`] in a fresh entry.
     fn next(&self, entry: u32) -> u32;
@@ -60,13 +66,16 @@ pub trait Links {
     /// Remembers what `entry` follows.
     fn set_prev(&self, entry: u32, prev: u32);
 
-    /// When the entry is due, as its owner sees it at this moment: the wheel keeps no copy of the tick an entry was armed
-    /// for, and asks each time the hand reaches the entry's slot. So the answer may change while the entry is armed:
+    /// When the entry is due, as its owner sees it at this moment: the wheel keeps no copy of the
+    /// tick an entry was armed for, and asks each time the hand reaches the entry's slot. So the
+    /// answer may change while the entry is armed:
     ///
-    /// - later than armed for: the entry goes on waiting, and nobody need move it (a renewal);
-    /// - earlier: noticed only when the slot is reached. An owner in a hurry removes the entry and arms it again;
-    /// - at or before the hand, or [`Tick::NEVER`]: the entry comes out, and the caller of [`Wheel::pop_due`] decides. That
-    ///   is also the answer for an owner who cannot tell just now.
+    /// - later than armed for: the entry goes on waiting without being moved (a renewal);
+    /// - earlier: noticed only when the slot is reached. An owner in a hurry removes the entry and
+    ///   arms it again;
+    /// - at or before the hand, or [`Tick::NEVER`]: the entry comes out, and the caller of
+    ///   [`Wheel::pop_due`] decides. That is also the answer for an owner that cannot tell just
+    ///   now.
     fn due(&self, entry: u32) -> Tick;
 }
 
@@ -82,9 +91,10 @@ pub enum Due {
     OutOfBudget,
 }
 
-/// A timing wheel of one shard. See the module's words on who may touch it.
+/// A timing wheel of one shard. The module says what each thread may do with it.
 pub struct Wheel {
-    /// The hand: every slot before it is empty, and every entry outside `PENDING` lies where `place` puts it from here.
+    /// The hand: every slot before it is empty, and every entry outside `PENDING` lies where
+    /// `place` puts it from here.
     now: Tick,
     /// Entries in all lists together.
     len: usize,
@@ -133,9 +143,10 @@ impl Wheel {
 
     /// Arms `entry` for `at`, which should be what [`Links::due`] answers. O(1).
     ///
-    /// If `at` has passed, or is the hand's own tick, the next [`Wheel::pop_due`] gives the entry out, whatever its `now`. A
-    /// loop that drains the wheel and arms what it popped for `now` or before therefore meets it again in the same
-    /// loop, and stops only by its budget: to look again soon, arm for `now.plus_ms(1)`.
+    /// If `at` has passed, or is the hand's own tick, the next [`Wheel::pop_due`] gives the entry
+    /// out, whatever its `now`. A loop that drains the wheel and arms what it popped for `now` or
+    /// before therefore meets it again in the same loop, and stops only by its budget: to look
+    /// again soon, arm for `now.plus_ms(1)`.
     pub fn insert(&mut self, links: &impl Links, entry: u32, at: Tick) {
         assert!(
             entry != NONE && entry < HEAD_FLAG,
@@ -186,11 +197,14 @@ impl Wheel {
         self.len -= 1;
     }
 
-    /// Takes out one entry that is due by `now`, moving the hand towards `now` as far as that needs.
+    /// Takes out one entry that is due by `now`, moving the hand towards `now` as far as that
+    /// needs.
     ///
-    /// Takes one from `budget` for each slot reached and each entry looked at, whether it comes out or goes to a lower
-    /// level; a budget of zero still tells [`Due::Done`] from [`Due::OutOfBudget`]. Between two calls the caller may insert
-    /// and remove as it likes. A `now` behind the hand counts as the hand's: cores read the clock at slightly different moments.
+    /// Takes one from `budget` for each slot reached and each entry looked at, whether it comes out
+    /// or goes to a lower level; a budget of zero still tells [`Due::Done`] from
+    /// [`Due::OutOfBudget`]. Between two calls the caller may insert and remove as it likes. A
+    /// `now` behind the hand counts as the hand's: cores read the clock at slightly different
+    /// moments.
     pub fn pop_due(&mut self, links: &impl Links, now: Tick, budget: &mut u32) -> Due {
         assert!(now != Tick::NEVER, "now is a moment");
         let now = now.max(self.now);
@@ -212,7 +226,8 @@ impl Wheel {
 
             let reached = self.next_slot().filter(|&(_, _, start)| start <= now);
             let Some((level, slot, start)) = reached else {
-                // Every slot in use starts after `now`, so every entry's place is the same seen from `now`.
+                // Every slot in use starts after `now`, so every entry's place is the same seen
+                // from `now`.
                 self.now = now;
                 return Due::Done;
             };
@@ -224,8 +239,9 @@ impl Wheel {
         }
     }
 
-    /// A tick before which there is nothing to do, if nothing is armed meanwhile: the hand's own if work is left over, exact
-    /// for what is due within its 64 ms, else the moment of the next cascade. `None` if nothing is armed.
+    /// A tick before which there is nothing to do, if nothing is armed meanwhile: the hand's own if
+    /// work is left over, exact for what is due within its 64 ms, else the moment of the next
+    /// cascade. `None` if nothing is armed.
     #[must_use]
     pub fn next_due(&self) -> Option<Tick> {
         if self.heads[PENDING] != NONE {
@@ -234,7 +250,8 @@ impl Wheel {
         self.next_slot().map(|(_, _, start)| start)
     }
 
-    /// The slot in use that the hand reaches first, as level, slot and its first tick. Never before the hand.
+    /// The slot in use that the hand reaches first, as level, slot and its first tick. Never before
+    /// the hand.
     fn next_slot(&self) -> Option<(usize, usize, Tick)> {
         let level = self.occupied.iter().position(|&slots| slots != 0)?;
         let slot = self.occupied[level].trailing_zeros() as usize;

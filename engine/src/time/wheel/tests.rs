@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Links in plain memory. Counts how often it is asked or told something: that is the wheel's work, without a clock.
+/// Links in plain memory. Counts how often it is asked or told something: that is the wheel's work,
+/// without a clock.
 struct Slab {
     cells: Vec<[Cell<u32>; 2]>,
     due: Vec<Cell<Tick>>,
@@ -125,7 +126,8 @@ impl Bench {
         out
     }
 
-    /// Walks every list: links agree in both directions, bits say which slots are in use, nothing lies too late.
+    /// Walks every list: links agree in both directions, bits say which slots are in use, nothing
+    /// lies too late.
     fn check(&self) {
         let mut seen = BTreeSet::new();
         for (list, &head) in self.wheel.heads.iter().enumerate() {
@@ -406,7 +408,8 @@ fn a_million_entries_in_one_slot_drain_in_small_steps() {
         }
     }
     assert_eq!(popped, COUNT);
-    // Three cascades and one exit for each entry, and each tick, 64 ticks and 4096 ticks of the slot reached once.
+    // Three cascades and one exit for each entry, and each tick, 64 ticks and 4096 ticks of the
+    // slot reached once.
     assert!(
         spent <= 4 * u64::from(COUNT) + slot_ms + slot_ms / 64 + slot_ms / 4096 + 1,
         "{spent}"
@@ -433,7 +436,8 @@ fn half_cascaded() -> Bench {
 #[test]
 fn entries_armed_during_a_cascade_fire_on_their_tick() {
     let mut bench = half_cascaded();
-    // Late already; under the hand; between hand and clock, before, among and after the others; at the clock and beyond.
+    // Late already; under the hand; between hand and clock, before, among and after the others; at
+    // the clock and beyond.
     let ticks = [
         0, 4095, 4096, 4097, 4160, 5100, 5150, 5197, 8192, 8999, 9000, 9001, 20_000,
     ];
