@@ -6,8 +6,8 @@ use crate::history::{End, Grant, Probe, Recorder};
 use crate::worker::Shared;
 use bytes::{Buf, BytesMut};
 use protocol::{
-    Acquire, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata, Mode as LockMode,
-    Opening, Reclaim, Reply, Request, RequestId, SessionKey, limits,
+    Acquire, Claim, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata,
+    Mode as LockMode, Opening, Reply, Request, RequestId, SessionKey, limits,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -128,7 +128,7 @@ impl Prober {
         // A server that writes down fences only, or whose log was repaired, cannot know what was
         // given back, and has to believe every claim.
         if self.releases_survive {
-            let claim = Request::Reclaim(Reclaim {
+            let claim = Request::Claim(Claim {
                 key: wire(key),
                 fence,
                 mode: LockMode::Exclusive,

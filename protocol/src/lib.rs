@@ -64,7 +64,7 @@ pub use record::{
     Contention, Holder, LockEntry, NO_END_MS, Record, Records, SessionEntry, StatEntry,
 };
 pub use reply::Reply;
-pub use request::{Acquire, Reclaim, Request};
+pub use request::{Acquire, Claim, Request};
 
 /// The first bytes of every `Hello`, so that a stray peer of another protocol is told apart at once.
 pub const MAGIC: [u8; 4] = *b"FNCP";

@@ -76,7 +76,7 @@ pub enum Reply<'a> {
     },
     /// The session has ended; the connection closes.
     Bye,
-    /// The lock is held: answers `Acquire`, `Downgrade` and `Reclaim`.
+    /// The lock is held: answers `Acquire`, `Downgrade` and `Claim`.
     Granted {
         /// Goes with every request to the protected resource.
         fence: Fence,
@@ -117,7 +117,7 @@ pub enum Reply<'a> {
         /// The holds that remain; 0 means that the lock is free.
         remaining_count: u32,
     },
-    /// There is no such lock to renew, release, downgrade, reclaim or take away. Nothing happened.
+    /// There is no such lock to renew, release, downgrade, claim or take away. Nothing happened.
     NotHeld {
         /// What the server knows of it.
         reason: NotHeldReason,

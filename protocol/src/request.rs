@@ -28,7 +28,7 @@ pub mod op {
     pub const RELEASE: u8 = 0x12;
     pub const DOWNGRADE: u8 = 0x13;
     pub const CANCEL: u8 = 0x14;
-    pub const RECLAIM: u8 = 0x15;
+    pub const CLAIM: u8 = 0x15;
     /// Reserved: several keys at once. Unknown to version 1.
     pub const ACQUIRE_MANY: u8 = 0x16;
     pub const QUERY: u8 = 0x20;
@@ -40,8 +40,8 @@ pub mod op {
     pub const FORCE_RELEASE: u8 = 0x32;
 }
 
-/// On `Acquire` and `Reclaim`.
-/// On `Acquire`, `Renew` and `Reclaim`: the lease lives by the session.
+/// On `Acquire` and `Claim`.
+/// On `Acquire`, `Renew` and `Claim`: the lease lives by the session.
 const FLAG_SESSION_BOUND: u8 = 0x02;
 /// On `Acquire`.
 const FLAG_REENTRANT: u8 = 0x04;
@@ -92,7 +92,7 @@ pub enum Request<'a> {
     },
     /// After a restart of the server: claims a lock held before. Answered by `Granted` with the same fence, or
     /// `NotHeld`.
-    Reclaim(Reclaim<'a>),
+    Claim(Claim<'a>),
     /// Asks about one key. Answered by `QueryResult`.
     Query {
         /// Which key.
@@ -170,7 +170,7 @@ impl<'a> Acquire<'a> {
 
 /// A lock held before the server restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reclaim<'a> {
+pub struct Claim<'a> {
     /// What was locked.
     pub key: Key<'a>,
     /// The grant's fence. Where two claim a key, the higher one wins.
@@ -219,7 +219,7 @@ impl<'a> Request<'a> {
             op::CANCEL => Self::Cancel {
                 acquire_id: RequestId::new(reader.u64("the id of the acquire")?),
             },
-            op::RECLAIM => Self::Reclaim(Reclaim::read(flags, reader)?),
+            op::CLAIM => Self::Claim(Claim::read(flags, reader)?),
             op::QUERY => Self::Query { key: reader.key()? },
             op::LIST => Self::List {
                 limit: read_limit(reader, limits::LIST_PAGE_MAX)?,
@@ -292,7 +292,7 @@ impl<'a> Request<'a> {
                 writer.bytes(key.as_bytes());
             }
             Self::Cancel { acquire_id } => writer.u64(acquire_id.get()),
-            Self::Reclaim(ref reclaim) => reclaim.write(writer),
+            Self::Claim(ref claim) => claim.write(writer),
             Self::Query { key } => writer.bytes(key.as_bytes()),
             Self::List {
                 prefix,
@@ -323,7 +323,7 @@ impl<'a> Request<'a> {
             Self::Release { .. } => op::RELEASE,
             Self::Downgrade { .. } => op::DOWNGRADE,
             Self::Cancel { .. } => op::CANCEL,
-            Self::Reclaim(_) => op::RECLAIM,
+            Self::Claim(_) => op::CLAIM,
             Self::Query { .. } => op::QUERY,
             Self::List { .. } => op::LIST,
             Self::Sessions { .. } => op::SESSIONS,
@@ -338,7 +338,7 @@ impl<'a> Request<'a> {
             Self::Hello(hello) => hello.flags(),
             Self::Acquire(acquire) => acquire.flags(),
             Self::Renew { lease, .. } => lease_flags(*lease),
-            Self::Reclaim(reclaim) => reclaim.flags(),
+            Self::Claim(claim) => claim.flags(),
             _ => 0,
         }
     }
@@ -351,7 +351,7 @@ const fn flags_known(op: u8) -> u8 {
             op::HELLO => hello::FLAG_JOIN,
             op::ACQUIRE => FLAG_SHARED | FLAG_SESSION_BOUND | FLAG_REENTRANT | FLAG_DETACHED,
             op::RENEW => FLAG_SESSION_BOUND,
-            op::RECLAIM => FLAG_SHARED | FLAG_SESSION_BOUND,
+            op::CLAIM => FLAG_SHARED | FLAG_SESSION_BOUND,
             _ => 0,
         }
 }
@@ -410,9 +410,9 @@ impl<'a> Acquire<'a> {
     }
 }
 
-impl<'a> Reclaim<'a> {
+impl<'a> Claim<'a> {
     fn read(flags: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        let mut reclaim = Self {
+        let mut claim = Self {
             fence: reader.fence()?,
             lease: reader.lease(flags & FLAG_SESSION_BOUND != 0)?,
             key: reader.key()?,
@@ -423,12 +423,12 @@ impl<'a> Reclaim<'a> {
         let mut options = reader.options();
         while let Some((tag, value)) = options.next()? {
             match tag {
-                tag::METADATA => reclaim.metadata = Metadata::new(value)?,
-                tag::HOLD_COUNT => reclaim.hold_count = read_hold_count(value)?,
+                tag::METADATA => claim.metadata = Metadata::new(value)?,
+                tag::HOLD_COUNT => claim.hold_count = read_hold_count(value)?,
                 _ => {}
             }
         }
-        Ok(reclaim)
+        Ok(claim)
     }
 
     fn write(&self, writer: &mut Writer<'_>) {

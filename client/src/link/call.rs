@@ -7,8 +7,8 @@ use crate::session::grant::{EndedHold, Grant};
 use crate::session::lease::Lease;
 use bytes::BytesMut;
 use protocol::{
-    Acquire, Cursor, Fence, Key, Metadata, Mode, NotHeldReason, Prefix, Reclaim, Request,
-    RequestId, TraceId,
+    Acquire, Claim, Cursor, Fence, Key, Metadata, Mode, NotHeldReason, Prefix, Request, RequestId,
+    TraceId,
 };
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -132,7 +132,7 @@ impl Ask {
                 lease,
                 wanted,
                 hold_count,
-            } => Request::Reclaim(Reclaim {
+            } => Request::Claim(Claim {
                 key: key_of(&lease.key),
                 fence: lease.fence(),
                 mode: lease.mode(),

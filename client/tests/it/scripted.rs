@@ -188,7 +188,7 @@ async fn after_a_restart_with_a_grace_period_locks_are_claimed_before_anything_e
                 assert!(matches!(hello.opening, Opening::Resume(_)));
                 welcome(1, true, Some(30_000))
             }
-            (1, Request::Reclaim(claim)) => {
+            (1, Request::Claim(claim)) => {
                 assert_eq!(claim.key.as_bytes(), b"k");
                 assert_eq!(claim.metadata.as_bytes(), b"note");
                 granted(claim.fence.get())
@@ -210,7 +210,7 @@ async fn after_a_restart_with_a_grace_period_locks_are_claimed_before_anything_e
     assert!(guard.valid_until() > before, "the claim is a new lease");
     assert_eq!(guard.mode(), Mode::Exclusive, "the same as before");
     assert!(reported.recv().await.unwrap().starts_with("Hello"));
-    assert!(reported.recv().await.unwrap().starts_with("Reclaim"));
+    assert!(reported.recv().await.unwrap().starts_with("Claim"));
 }
 
 /// A kill breaks both connections, but the task of the second has not noticed. The first to come
@@ -233,7 +233,7 @@ async fn locks_are_claimed_although_one_connection_seems_to_have_survived_the_re
                 welcome(1, true, Some(30_000))
             }
             (_, Request::Hello(_)) => welcome(1, true, Some(30_000)),
-            (_, Request::Reclaim(claim)) => granted(claim.fence.get()),
+            (_, Request::Claim(claim)) => granted(claim.fence.get()),
             (_, Request::Renew { .. }) => renewed(),
             (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
             (_, Request::Ping) => Reply::Pong,
@@ -267,7 +267,7 @@ async fn locks_are_claimed_although_one_connection_seems_to_have_survived_the_re
     let (connection, hello) = next().await;
     assert!(connection == 3 && hello.contains("Resume"), "{hello}");
     let (connection, claim) = next().await;
-    assert!(connection == 3 && claim.starts_with("Reclaim"), "{claim}");
+    assert!(connection == 3 && claim.starts_with("Claim"), "{claim}");
     assert!(guard.is_valid());
 }
 

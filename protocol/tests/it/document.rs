@@ -113,7 +113,7 @@ fn documented_requests_are_the_bytes_we_send() {
         is_detached: true,
         ..acquire
     };
-    let reclaim = Reclaim {
+    let claim = Claim {
         key: key(),
         fence: fence(),
         mode: Mode::Exclusive,
@@ -155,7 +155,7 @@ fn documented_requests_are_the_bytes_we_send() {
                 acquire_id: RequestId::new(2),
             },
         ),
-        ("reclaim", 8, Request::Reclaim(reclaim)),
+        ("claim", 8, Request::Claim(claim)),
         ("query", 9, Request::Query { key }),
         (
             "list",
@@ -471,7 +471,7 @@ fn documented_kinds_are_ours() {
         (op::RELEASE, "Release"),
         (op::DOWNGRADE, "Downgrade"),
         (op::CANCEL, "Cancel"),
-        (op::RECLAIM, "Reclaim"),
+        (op::CLAIM, "Claim"),
         (op::ACQUIRE_MANY, "AcquireMany"),
         (op::QUERY, "Query"),
         (op::LIST, "List"),

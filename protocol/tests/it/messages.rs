@@ -186,7 +186,7 @@ impl Parts {
             Request::Cancel {
                 acquire_id: RequestId::new(self.large[2]),
             },
-            Request::Reclaim(Reclaim {
+            Request::Claim(Claim {
                 key,
                 fence,
                 mode: self.mode(),
@@ -358,7 +358,7 @@ pub(crate) fn request_index(request: &Request<'_>) -> usize {
         Request::Release { .. } => 6,
         Request::Downgrade { .. } => 7,
         Request::Cancel { .. } => 8,
-        Request::Reclaim(_) => 9,
+        Request::Claim(_) => 9,
         Request::Query { .. } => 10,
         Request::List { .. } => 11,
         Request::Sessions { .. } => 12,

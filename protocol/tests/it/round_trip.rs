@@ -184,7 +184,7 @@ fn is_without_some_options(cut: Request<'_>, whole: Request<'_>) -> bool {
             }
             cut == whole
         }
-        (Request::Reclaim(cut), Request::Reclaim(mut whole)) => {
+        (Request::Claim(cut), Request::Claim(mut whole)) => {
             whole.hold_count = 1;
             if cut != whole {
                 whole.metadata = Metadata::default();

@@ -7,15 +7,15 @@ use crate::native::reply;
 use crate::session::outcomes::Remembered;
 use bytes::BytesMut;
 use engine::{Claimed, OldHold, Seat, Span, Tick};
-use protocol::{ErrorCode, NotHeldReason, Reclaim, Reply, RequestId};
+use protocol::{Claim, ErrorCode, NotHeldReason, Reply, RequestId};
 
 impl Batch {
     /// Puts a lock back for a session that says it held it, unless another claimed it under a
     /// higher fence.
-    pub(super) fn reclaim(
+    pub(super) fn claim(
         &mut self,
         id: RequestId,
-        claim: &Reclaim<'_>,
+        claim: &Claim<'_>,
         seat: &mut Seat,
         now: Tick,
         out: &mut BytesMut,

@@ -98,7 +98,7 @@ impl Batch {
                 Reply::Bye.append(id, out);
                 self.voice.hear_goodbye();
             }
-            Request::Reclaim(reclaim) => self.reclaim(id, &reclaim, seat, now, out),
+            Request::Claim(claim) => self.claim(id, &claim, seat, now, out),
             Request::Hello(_) => {
                 reply::error(
                     ErrorCode::OUT_OF_TURN,

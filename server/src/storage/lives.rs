@@ -15,7 +15,7 @@ mod witness;
 use crate::config::{Config, Durability};
 use crate::{Builder, Server};
 use client::{Client, Told};
-use protocol::{Acquire, Fence, Key, Lease, Metadata, Mode, Opening, Reclaim, Request, SessionKey};
+use protocol::{Acquire, Claim, Fence, Key, Lease, Metadata, Mode, Opening, Request, SessionKey};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -291,7 +291,7 @@ impl Story {
         let own: Vec<Promise> = self.promises.iter().filter(own).cloned().collect();
         for promise in own {
             let sent = Instant::now();
-            let claim = Request::Reclaim(Reclaim {
+            let claim = Request::Claim(Claim {
                 key: wire_key(promise.key),
                 fence: wire_fence(promise.fence),
                 mode: Mode::Exclusive,

@@ -8,8 +8,8 @@ use crate::common::{
 };
 use crate::http::{free_port, get};
 use protocol::{
-    Cursor, Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Prefix, Reclaim,
-    Reply, Request, SessionKey, SessionSecret, UnavailableReason,
+    Claim, Cursor, Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Prefix, Reply,
+    Request, SessionKey, SessionSecret, UnavailableReason,
 };
 use server::Server;
 use server::config::Durability;
@@ -54,8 +54,8 @@ pub(crate) fn wreck(directory: &Path) -> TempDir {
 /// How often a copy is tried.
 const WRECKS_MAX: usize = 1_000;
 
-pub(crate) fn claim(key: &str, fence: u64, ttl_ms: u32) -> Reclaim<'_> {
-    Reclaim {
+pub(crate) fn claim(key: &str, fence: u64, ttl_ms: u32) -> Claim<'_> {
+    Claim {
         key: wire_key(key),
         fence: wire_fence(fence),
         mode: Mode::Exclusive,
@@ -155,18 +155,18 @@ fn after_a_stop_without_notice_holders_claim_and_nothing_new_is_granted() {
     let mut holder = comes_back(&server, session);
     assert!(holder.is_resumed);
     assert_eq!(holder.session.unwrap().session_id, session.session_id);
-    holder.ask(&Request::Reclaim(claim("k", fence, LONG_MS)), |reply| {
+    holder.ask(&Request::Claim(claim("k", fence, LONG_MS)), |reply| {
         assert!(
             matches!(reply, Reply::Granted { fence: kept, ttl_ms, .. }
                 if kept.get() == fence && ttl_ms <= LONG_MS),
             "{reply:?}"
         );
     });
-    let shared_claim = Reclaim {
+    let shared_claim = Claim {
         mode: Mode::Shared,
         ..claim("shared", read, LONG_MS)
     };
-    assert_eq!(holder.ask(&Request::Reclaim(shared_claim), granted), read);
+    assert_eq!(holder.ask(&Request::Claim(shared_claim), granted), read);
     // When the time is up, the rest is free, under fences that no client has seen; what was claimed
     // is not.
     let free = other.reply(waits, granted);
@@ -308,7 +308,7 @@ fn in_the_grace_period_no_answer_says_that_a_key_is_free() {
 
     // One that was claimed is known to be held; and still there may be more than the server knows.
     let mut holder = comes_back(&server, session);
-    holder.ask(&Request::Reclaim(claim("k", fence, LONG_MS)), granted);
+    holder.ask(&Request::Claim(claim("k", fence, LONG_MS)), granted);
     assert_eq!(query(&mut other), (1, true));
     let one = get(&server, "/locks/k");
     assert_eq!((one.status, &one.json()["holder_count"]), (200, &1.into()));
@@ -338,15 +338,15 @@ fn of_two_who_claim_the_higher_fence_wins_and_the_loser_is_told() {
     let mut first = comes_back(&server, loser);
     let mut second = comes_back(&server, winner);
     assert_eq!(
-        first.ask(&Request::Reclaim(claim("k", low, 3_000)), granted),
+        first.ask(&Request::Claim(claim("k", low, 3_000)), granted),
         low
     );
     assert_eq!(
-        second.ask(&Request::Reclaim(claim("k", high, 3_000)), granted),
+        second.ask(&Request::Claim(claim("k", high, 3_000)), granted),
         high
     );
     assert_eq!(first.push(), lost("k", low, LostReason::SUPERSEDED));
-    first.ask(&Request::Reclaim(claim("k", low, 3_000)), |reply| {
+    first.ask(&Request::Claim(claim("k", low, 3_000)), |reply| {
         assert_eq!(
             reply,
             Reply::NotHeld {
@@ -815,11 +815,11 @@ fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
     let mut second = first.join("second");
     // Another session has claimed its share already.
     let mut other = comes_back(&server, other_session);
-    let shared_claim = Reclaim {
+    let shared_claim = Claim {
         mode: Mode::Shared,
         ..claim("shared", others, 3_000)
     };
-    assert_eq!(other.ask(&Request::Reclaim(shared_claim), granted), others);
+    assert_eq!(other.ask(&Request::Claim(shared_claim), granted), others);
     let renewal = |key, fence| Request::Renew {
         key: wire_key(key),
         fence: wire_fence(fence),
@@ -836,7 +836,7 @@ fn a_renewal_that_overtakes_its_claim_is_asked_to_come_again() {
         });
     }
     assert_eq!(
-        first.ask(&Request::Reclaim(claim("k", fence, 3_000)), granted),
+        first.ask(&Request::Claim(claim("k", fence, 3_000)), granted),
         fence
     );
     second.ask(&renew, |reply| {

@@ -279,7 +279,7 @@ fn what_is_taken_away_in_the_grace_period_cannot_be_claimed_any_more() {
     let mut holder = Peer::resume(server.local_addr(), "holder", session, 1_000);
     let mut operator = Peer::connect(server.local_addr(), "operator");
     for ((key, ttl_ms), fence) in locks.into_iter().zip(fences) {
-        let claim = Request::Reclaim(claim(key, fence, ttl_ms));
+        let claim = Request::Claim(claim(key, fence, ttl_ms));
         assert_eq!(holder.ask(&claim, granted), fence);
         operator.ask(&force_release(key, fence), |reply| {
             assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");

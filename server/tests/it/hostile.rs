@@ -328,7 +328,7 @@ fn a_request_that_breaks_a_rule_is_an_error_of_its_own_and_nothing_else() {
         ("a flag on goodbye", op::GOODBYE, 0x20, vec![]),
         (
             "a claim held zero times",
-            op::RECLAIM,
+            op::CLAIM,
             0,
             body(&[&fence, &ttl, &key, &option(5, &[0; 4])]),
         ),

@@ -5,9 +5,7 @@ use crate::common::{
     reentrant, release, renew, session_bound, shared, start, until, wire_fence, wire_key,
     with_metadata,
 };
-use protocol::{
-    Cursor, ErrorCode, LostReason, Mode, NotHeldReason, Prefix, Reclaim, Reply, Request,
-};
+use protocol::{Claim, Cursor, ErrorCode, LostReason, Mode, NotHeldReason, Prefix, Reply, Request};
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
@@ -461,11 +459,11 @@ fn sessions_are_listed_with_names_connections_locks_and_waits() {
 }
 
 #[test]
-fn a_server_that_knows_who_holds_what_lets_nobody_reclaim() {
+fn a_server_that_knows_who_holds_what_takes_no_claims() {
     let server = start();
     let mut peer = Peer::connect(server.local_addr(), "a");
     let fence = peer.acquire("k", LONG_MS);
-    let reclaim = Request::Reclaim(Reclaim {
+    let claim = Request::Claim(Claim {
         key: wire_key("k"),
         fence: wire_fence(fence + 1),
         mode: Mode::Exclusive,
@@ -473,7 +471,7 @@ fn a_server_that_knows_who_holds_what_lets_nobody_reclaim() {
         hold_count: 1,
         metadata: protocol::Metadata::default(),
     });
-    peer.ask(&reclaim, not_held);
+    peer.ask(&claim, not_held);
     assert!(peer.is_held_under("k", fence));
 }
 
