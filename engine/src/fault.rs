@@ -38,12 +38,13 @@ pub enum Fault {
     WalkReadsLeaseTwice,
     /// Release and renewal accept any fence.
     FenceUnchecked,
-    /// What was read of a note is taken for it, whatever has become of the grant.
-    NoteUnchecked,
+    /// What was read of a block is taken for the grant's metadata, whatever has become of the
+    /// grant.
+    MetadataUnchecked,
     /// A look takes what it has read for one grant's, whatever has become of the word meanwhile.
     LookUnchecked,
-    /// A note is dropped before the word is taken away, by every core that tries.
-    NoteDroppedFirst,
+    /// Metadata is dropped before the word is taken away, by every core that tries.
+    MetadataDroppedFirst,
     /// A waiter stands in line without saying so in the word.
     WaiterUnannounced,
     /// A cancellation takes out the waiter that has the place now.

@@ -100,10 +100,10 @@ pub fn small() -> Settings {
     }
 }
 
-/// Writes down what the engine tells it. Behind std's mutex, which loom does not see: taking notes
-/// neither orders the engine's steps nor adds any.
+/// Writes down what the engine tells it. Behind std's mutex, which loom does not see: taking
+/// metadata neither orders the engine's steps nor adds any.
 #[derive(Default)]
-pub struct Notes(Mutex<Told>);
+pub struct Diary(Mutex<Told>);
 
 /// Everything the engine has told, in the order of telling.
 #[derive(Clone, Default, Debug)]
@@ -118,13 +118,13 @@ pub struct Told {
     pub wakes: usize,
 }
 
-impl Notes {
-    fn add(&self, note: impl FnOnce(&mut Told)) {
-        note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+impl Diary {
+    fn add(&self, metadata: impl FnOnce(&mut Told)) {
+        metadata(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl Host for Notes {
+impl Host for Diary {
     type Waiter = &'static str;
 
     fn granted(&self, waiter: &'static str, grant: Grant) {
@@ -148,7 +148,7 @@ impl Host for Notes {
 
 /// An engine, and the questions a model asks about it.
 #[derive(Clone)]
-pub struct World(Arc<Engine<Notes>>);
+pub struct World(Arc<Engine<Diary>>);
 
 impl World {
     /// A world with the settings of [`small`].
@@ -159,11 +159,11 @@ impl World {
 
     /// A world with these settings.
     pub fn with(settings: Settings) -> Self {
-        World(Arc::new(Engine::new(settings, Notes::default())))
+        World(Arc::new(Engine::new(settings, Diary::default())))
     }
 
     /// The engine itself.
-    pub fn engine(&self) -> &Engine<Notes> {
+    pub fn engine(&self) -> &Engine<Diary> {
         &self.0
     }
 
@@ -303,7 +303,7 @@ impl Client {
     /// under that fence, or its holder is not known yet.
     pub fn take_over(&mut self, name: &str, from: Option<Fence>, now: Tick) -> Option<Fence> {
         let request = Acquire {
-            note: b"taken",
+            metadata: b"taken",
             ..Acquire::exclusive(key(name), 100)
         };
         match self
@@ -374,7 +374,7 @@ fn old_hold(name: &str, fence: Fence, ttl_ms: u64) -> OldHold<'_> {
         span: Span::Ms(ttl_ms),
         count: 1,
         held_ms: 0,
-        note: &[],
+        metadata: &[],
     }
 }
 

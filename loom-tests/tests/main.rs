@@ -11,7 +11,7 @@ mod growth;
 mod holds;
 mod look;
 mod mailbox;
-mod noted;
+mod metadata;
 mod prefault;
 mod queue;
 mod rest;

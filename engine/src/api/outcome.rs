@@ -57,7 +57,7 @@ pub enum Limit {
     SharedHolders,
     /// There are as many sessions as there may be.
     Sessions,
-    /// Long keys or notes take as many bytes as they may.
+    /// Long keys or metadata take as many bytes as they may.
     Bytes,
 }
 
@@ -74,10 +74,10 @@ pub enum Invalid {
         /// What was asked for.
         wait_ms: u64,
     },
-    /// A note has at most [`NOTE_BYTES_MAX`] bytes.
-    Note {
+    /// Metadata has at most [`NOTE_BYTES_MAX`] bytes.
+    Metadata {
         /// How many it had.
-        note_bytes: usize,
+        metadata_bytes: usize,
     },
     /// A lock is held 1 to 2^32 - 1 times.
     Reentries,
@@ -107,7 +107,7 @@ pub struct Holder {
     /// How many wait for it.
     pub queue_length: u32,
     /// What the holder said with its request.
-    pub note: Box<[u8]>,
+    pub metadata: Box<[u8]>,
 }
 
 impl Holder {
@@ -181,7 +181,7 @@ pub enum NotHeld {
     SessionEnded,
 }
 
-/// How many holders of a key one look copies, with their notes, while it has the room mutex.
+/// How many holders of a key one look copies, with their metadata, while it has the room mutex.
 pub const HOLDERS_PER_LOOK: usize = 64;
 
 /// What is known of one key.

@@ -22,9 +22,9 @@ pub struct Acquire<'a> {
     pub reentrant: bool,
     /// Kept with the grant and shown to every caller that asks. One of a few dozen bytes costs a
     /// block beside the cell, a longer one a record; most grants have none.
-    pub note: &'a [u8],
+    pub metadata: &'a [u8],
     /// A refusal tells what the holder said of itself and since when it holds. Costs a look at its
-    /// note.
+    /// metadata.
     pub asks_who: bool,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Acquire<'a> {
             mode: Mode::Exclusive,
             span: Span::Ms(ttl_ms),
             reentrant: false,
-            note: &[],
+            metadata: &[],
             asks_who: true,
         }
     }
@@ -66,5 +66,5 @@ pub struct OldHold<'a> {
     /// Since how long.
     pub held_ms: u64,
     /// What the holder said with its request.
-    pub note: &'a [u8],
+    pub metadata: &'a [u8],
 }

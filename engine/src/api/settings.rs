@@ -28,9 +28,9 @@ pub struct Settings {
     pub waiters_max: u32,
     /// How many may hold one key together.
     pub shared_holders_max: u32,
-    /// How many bytes long keys and notes may take altogether: at most half of it goes to keys, at
-    /// most a quarter to blocks of short notes, what those cannot use to other notes. The first 16
-    /// bytes of a key are in its cell and do not count; `keys_max` bounds those.
+    /// How many bytes long keys and metadata may take altogether: at most half of it goes to keys,
+    /// at most a quarter to blocks of short metadata, what those cannot use to other metadata. The
+    /// first 16 bytes of a key are in its cell and do not count; `keys_max` bounds those.
     pub bytes_max: u64,
     /// How long a free key is remembered after its last lease would have ended.
     pub idle_ms: u64,

@@ -16,7 +16,7 @@ const INLINE_BYTES: usize = if cfg!(loom) { WORD_BYTES } else { 16 };
 /// Words of four bytes, so that the stored key needs no more alignment than its length field and a
 /// cell stays one line.
 pub(crate) const WORD_BYTES: usize = 4;
-/// Under the models as few as a note can be told in.
+/// Under the models as few as metadata can be told in.
 const BLOCK_WORDS: usize = if cfg!(loom) { 4 } else { 14 };
 pub(crate) const BLOCK_BYTES: usize = BLOCK_WORDS * WORD_BYTES;
 /// The longest key takes this many.
@@ -32,7 +32,7 @@ pub(crate) struct StoredKey {
     rest: AtomicU32,
 }
 
-/// Fifty-six more bytes of a long key, or a short note (`noted.rs`).
+/// Fifty-six more bytes of a long key, or short metadata (`cell/block.rs`).
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 #[repr(C)]
 pub(crate) struct KeyBlock {

@@ -1,24 +1,24 @@
 //! What holders and waiters say about themselves, and how much of it there may be altogether.
 //!
-//! A note is counted when it comes in and uncounted when it is dropped, wherever that happens, so
-//! no way out of a queue or a record can forget it. Short notes of plain grants are not counted
-//! here: they have blocks, whose number is bounded (`noted.rs`).
+//! Metadata is counted when it comes in and uncounted when it is dropped, wherever that happens, so
+//! no way out of a queue or a record can forget it. Short metadata of plain grants is not counted
+//! here: they have blocks, whose number is bounded (`cell/block.rs`).
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many bytes of notes there are, and may be.
-pub(crate) struct NoteBudget {
+/// How many bytes of metadata there are, and may be.
+pub(crate) struct MetadataBudget {
     /// On a line of its own: its neighbours are read by every request.
     used_bytes: CachePadded<AtomicU64>,
     bytes_max: u64,
 }
 
-impl NoteBudget {
+impl MetadataBudget {
     pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(NoteBudget {
+        Arc::new(MetadataBudget {
             used_bytes: CachePadded::new(AtomicU64::new(0)),
             bytes_max,
         })
@@ -30,44 +30,46 @@ impl NoteBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    fn try_take(&self, note_bytes: u64) -> bool {
-        let before = self.used_bytes.fetch_add(note_bytes, Ordering::Relaxed);
-        if before + note_bytes <= self.bytes_max {
+    fn try_take(&self, metadata_bytes: u64) -> bool {
+        let before = self.used_bytes.fetch_add(metadata_bytes, Ordering::Relaxed);
+        if before + metadata_bytes <= self.bytes_max {
             return true;
         }
-        self.give_back(note_bytes);
+        self.give_back(metadata_bytes);
         false
     }
 
-    fn give_back(&self, note_bytes: u64) {
-        self.used_bytes.fetch_sub(note_bytes, Ordering::Relaxed);
+    fn give_back(&self, metadata_bytes: u64) {
+        self.used_bytes.fetch_sub(metadata_bytes, Ordering::Relaxed);
     }
 }
 
-/// A note that has been counted. An empty one costs nothing.
+/// Metadata that has been counted. None costs nothing.
 #[derive(Default)]
-pub(crate) struct Note {
+pub(crate) struct Metadata {
     bytes: Box<[u8]>,
-    budget: Option<Arc<NoteBudget>>,
+    budget: Option<Arc<MetadataBudget>>,
 }
 
-impl Note {
+impl Metadata {
     /// Keeps these bytes. `None`: there is no room for them.
-    pub(crate) fn try_new(bytes: &[u8], budget: &Arc<NoteBudget>) -> Option<Note> {
+    pub(crate) fn try_new(bytes: &[u8], budget: &Arc<MetadataBudget>) -> Option<Metadata> {
         if bytes.is_empty() {
-            return Some(Note::default());
+            return Some(Metadata::default());
         }
-        budget.try_take(bytes.len() as u64).then(|| Note {
+        budget.try_take(bytes.len() as u64).then(|| Metadata {
             bytes: bytes.into(),
             budget: Some(budget.clone()),
         })
     }
 
     /// Keeps bytes that have been accepted before, bound or no bound.
-    pub(crate) fn keep(bytes: &[u8], budget: &Arc<NoteBudget>) -> Note {
-        let note_bytes = bytes.len() as u64;
-        budget.used_bytes.fetch_add(note_bytes, Ordering::Relaxed);
-        Note {
+    pub(crate) fn keep(bytes: &[u8], budget: &Arc<MetadataBudget>) -> Metadata {
+        let metadata_bytes = bytes.len() as u64;
+        budget
+            .used_bytes
+            .fetch_add(metadata_bytes, Ordering::Relaxed);
+        Metadata {
             bytes: bytes.into(),
             budget: Some(budget.clone()),
         }
@@ -78,7 +80,7 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for Metadata {
     fn drop(&mut self) {
         if let Some(budget) = &self.budget {
             budget.give_back(self.bytes.len() as u64);
@@ -86,7 +88,7 @@ impl Drop for Note {
     }
 }
 
-impl fmt::Debug for Note {
+impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.bytes.escape_ascii())
     }
@@ -98,13 +100,16 @@ mod tests {
 
     #[test]
     fn notes_are_counted_while_they_live_and_refused_beyond_the_bound() {
-        let budget = NoteBudget::new(10);
-        let first = Note::try_new(b"123456", &budget).unwrap();
-        assert!(Note::try_new(b"12345", &budget).is_none());
-        assert_eq!(budget.used_bytes(), 6, "a refused note leaves no trace");
-        let second = Note::try_new(b"1234", &budget).unwrap();
+        let budget = MetadataBudget::new(10);
+        let first = Metadata::try_new(b"123456", &budget).unwrap();
+        assert!(Metadata::try_new(b"12345", &budget).is_none());
+        assert_eq!(budget.used_bytes(), 6, "refused metadata leaves no trace");
+        let second = Metadata::try_new(b"1234", &budget).unwrap();
         assert_eq!(budget.used_bytes(), 10);
-        assert!(Note::try_new(b"", &budget).is_some(), "nothing always fits");
+        assert!(
+            Metadata::try_new(b"", &budget).is_some(),
+            "nothing always fits"
+        );
         drop(first);
         assert_eq!(budget.used_bytes(), 4);
         drop(second);

@@ -41,7 +41,7 @@ pub(crate) struct Cell {
     owner: AtomicU64,
     pub(crate) key: StoredKey,
     /// When the present lease was granted, low 32 bits: a look tells how long it is held. Of a
-    /// NOTED word the block where that stands, with the note.
+    /// META word the block where that stands, with the metadata.
     since: AtomicU32,
     /// The tick at which the wheel will look at this cell, low 32 bits. Written by the home core.
     armed: AtomicU32,
@@ -95,10 +95,10 @@ pub(crate) struct Terms {
 pub(crate) struct Seen {
     pub(crate) lease: Lease,
     pub(crate) owner: SessionId,
-    /// Of a NOTED word only as `Shard::seen` gives it.
+    /// Of a META word only as `Shard::seen` gives it.
     pub(crate) since_low32: u32,
-    /// The block of its note, if the word is NOTED.
-    pub(crate) note: u32,
+    /// The block of its metadata, if the word is META.
+    pub(crate) metadata: u32,
 }
 
 /// How the last grant of a free cell ended, for a holder that asks too late.
@@ -204,16 +204,16 @@ impl Cell {
     /// Writes owner and lease of the grant whose word has just been written by the caller.
     #[inline]
     pub(crate) fn publish(&self, fence: Fence, terms: &Terms) {
-        self.publish_noted(fence, terms, terms.since_low32);
+        self.publish_with(fence, terms, terms.since_low32);
     }
 
-    /// The same for a NOTED word: the block where the time of the grant stands takes its place.
+    /// The same for a META word: the block where the time of the grant stands takes its place.
     #[inline]
-    pub(crate) fn publish_noted(&self, fence: Fence, terms: &Terms, since_or_note: u32) {
+    pub(crate) fn publish_with(&self, fence: Fence, terms: &Terms, since_or_block: u32) {
         self.owner.store(terms.owner.get(), Ordering::Release);
         // Release, paired with `seen`: a reader of the number of a block sees what was written into
         // it, and the word.
-        self.since.store(since_or_note, Ordering::Release);
+        self.since.store(since_or_block, Ordering::Release);
         let lease = Lease::new(terms.kind, terms.deadline, fence.get());
         // A swap, so that it takes its place in one order with renewals, expiry and the wheel's
         // look (see `arm`). Release publishes owner and since to readers of this tag; Acquire makes
@@ -250,12 +250,16 @@ impl Cell {
         // Behind the tag: these are the grant's own, or a later grant's, and then the word has
         // moved on and a core that acts on them fails at the word.
         let owner = SessionId::from_bits(self.owner.load(Ordering::Acquire));
-        let since_or_note = self.since.load(Ordering::Acquire);
+        let since_or_block = self.since.load(Ordering::Acquire);
         Some(Seen {
             lease,
             owner,
-            since_low32: since_or_note,
-            note: if word.is_noted() { since_or_note } else { NONE },
+            since_low32: since_or_block,
+            metadata: if word.has_metadata() {
+                since_or_block
+            } else {
+                NONE
+            },
         })
     }
 

@@ -2,7 +2,7 @@
 
 use types::Fence;
 
-/// The lock word: `fence:60 | NOTED | RICH | QUEUED | HELD`. The only place where ownership
+/// The lock word: `fence:60 | META | RICH | QUEUED | HELD`. The only place where ownership
 /// changes.
 ///
 /// ```text
@@ -10,12 +10,12 @@ use types::Fence;
 /// ----------------|----------------------------------------|-------------------------------------
 /// (none)          | FREE(f): f was the last fence          | any core: CAS to HELD(f+1)
 ///                 |                                        | the home core: CAS to DEAD(f)
-/// NOTED alone     | UNBORN(f): never granted as this key's | as FREE, if found in the index
+/// META alone      | UNBORN(f): never granted as this key's | as FREE, if found in the index
 /// HELD            | held exclusively under fence f         | its owner or expiry: CAS to FREE(f)
 /// + QUEUED        | waiters stand in line, or a slow path  | only under the shard's room mutex
 ///                 | is at work                             |
 /// + RICH          | the holders are in a record            | only under the shard's room mutex
-/// + NOTED         | held exclusively, with a short note    | as without; then the note is dropped
+/// + META          | held exclusively, with short metadata  | as without; then that is dropped
 /// RICH alone      | DEAD(f): evicted, the slot is unused   | an inserter: to a higher UNBORN
 /// ```
 ///
@@ -29,7 +29,7 @@ pub(crate) struct Word(u64);
 const HELD: u64 = 1;
 const QUEUED: u64 = 2;
 const RICH: u64 = 4;
-const NOTED: u64 = 8;
+const META: u64 = 8;
 const FENCE_SHIFT: u32 = 4;
 
 // Every fence, and the few above the maximum at which a cell can be born, fit.
@@ -45,7 +45,7 @@ impl Word {
     }
 
     pub(crate) const fn unborn(fence: Fence) -> Word {
-        Word(fence.get() << FENCE_SHIFT | NOTED)
+        Word(fence.get() << FENCE_SHIFT | META)
     }
 
     pub(crate) const fn dead(fence: Fence) -> Word {
@@ -76,9 +76,9 @@ impl Word {
         self.0 & RICH != 0
     }
 
-    /// Its grant has a short note (`noted.rs`).
-    pub(crate) const fn is_noted(self) -> bool {
-        self.0 & (NOTED | HELD) == NOTED | HELD
+    /// Its grant has short metadata (`cell/block.rs`).
+    pub(crate) const fn has_metadata(self) -> bool {
+        self.0 & (META | HELD) == META | HELD
     }
 
     /// Whether it tells of the same hold, whether or not a waiter has come meanwhile.
@@ -99,7 +99,7 @@ impl Word {
     /// has made sure that the cell is in the index: so a cell that is held, or free after having
     /// been held, is in it, and one with this word need not be.
     pub(crate) const fn is_unborn(self) -> bool {
-        self.0 & (HELD | QUEUED | RICH | NOTED) == NOTED
+        self.0 & (HELD | QUEUED | RICH | META) == META
     }
 
     /// Held exclusively, no waiter, no record: what a CAS can decide.
@@ -107,9 +107,9 @@ impl Word {
         self.0 & (HELD | QUEUED | RICH) == HELD
     }
 
-    /// Held under this fence, with no waiter, record or note. The word is taken apart rather than
-    /// the fence shifted into a word: a caller may name a fence of more than 60 bits, and it must
-    /// not pass for another.
+    /// Held under this fence, with no waiter, record or metadata. The word is taken apart rather
+    /// than the fence shifted into a word: a caller may name a fence of more than 60 bits, and it
+    /// must not pass for another.
     pub(crate) const fn is_held_simply_under(self, fence: Fence) -> bool {
         (self.0 ^ HELD).rotate_right(FENCE_SHIFT) == fence.get()
     }
@@ -131,12 +131,12 @@ impl Word {
         }
     }
 
-    /// Its holders are in a record, and so are their notes.
+    /// Its holders are in a record, and so is their metadata.
     pub(crate) const fn with_rich(self) -> Word {
-        Word(self.0 & !NOTED | RICH)
+        Word(self.0 & !META | RICH)
     }
 
-    pub(crate) const fn with_note(self) -> Word {
-        Word(self.0 | NOTED)
+    pub(crate) const fn with_metadata(self) -> Word {
+        Word(self.0 | META)
     }
 }

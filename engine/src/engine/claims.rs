@@ -60,9 +60,9 @@ impl<H: Host> Engine<H> {
 
 /// What is wrong with a claim, if anything is.
 fn invalid(old: &OldHold<'_>) -> Option<Invalid> {
-    if old.note.len() > NOTE_BYTES_MAX {
-        let note_bytes = old.note.len();
-        return Some(Invalid::Note { note_bytes });
+    if old.metadata.len() > NOTE_BYTES_MAX {
+        let metadata_bytes = old.metadata.len();
+        return Some(Invalid::Metadata { metadata_bytes });
     }
     if old.count == 0 {
         return Some(Invalid::Reentries);

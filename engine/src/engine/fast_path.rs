@@ -32,7 +32,7 @@ impl<H: Host> Engine<H> {
         now: Tick,
     ) -> Result<Outcome, Missed> {
         if !request.is_plain()
-            || !request.note.is_empty()
+            || !request.metadata.is_empty()
             || super::invalid_span(request.span).is_some()
         {
             return Err(Missed(None));

@@ -6,7 +6,7 @@ use crate::api::{
     TTL_MS_MAX, WAIT_MS_MAX,
 };
 use crate::cell::key::{BLOCK_MEMORY_BYTES, BLOCKS_MAX};
-use crate::cell::metadata::NoteBudget;
+use crate::cell::metadata::MetadataBudget;
 use crate::memory::slot::{NONE, SLOT_MAX};
 use crate::session::seat::{CellRef, SHARDS_MAX, SWEEP_MIN, Seat, Taken, Ticket};
 use crate::session::{SessionId, Sessions};
@@ -68,10 +68,10 @@ impl<H: Host> Engine<H> {
         let shard_blocks_max = (share + share / 8)
             .min(u64::from(shard_keys_max))
             .max(BLOCKS_MAX as u64) as u32;
-        // A quarter for short notes: those for which there is no block are kept as long ones are.
-        let shard_notes_max = (settings.bytes_max / 4 / BLOCK_MEMORY_BYTES / shard_count as u64)
+        // A quarter for short metadata: without a block it is kept as long metadata is.
+        let shard_metadata_max = (settings.bytes_max / 4 / BLOCK_MEMORY_BYTES / shard_count as u64)
             .min(u64::from(shard_keys_max)) as u32;
-        let block_count = u64::from(shard_blocks_max) + u64::from(shard_notes_max);
+        let block_count = u64::from(shard_blocks_max) + u64::from(shard_metadata_max);
         let block_bytes_max = block_count * BLOCK_MEMORY_BYTES * shard_count as u64;
         let common = Arc::new(Common {
             host,
@@ -84,12 +84,12 @@ impl<H: Host> Engine<H> {
                 pauses_before_refusal: settings.pauses_before_refusal,
             },
             waiters: AtomicU32::new(0),
-            notes: NoteBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
+            metadata: MetadataBudget::new(settings.bytes_max.saturating_sub(block_bytes_max)),
         });
         let size = TableSize {
             keys_max: shard_keys_max,
             blocks_max: shard_blocks_max,
-            notes_max: shard_notes_max,
+            metadata_blocks_max: shard_metadata_max,
             keys_restored_max: settings.keys_restored.min(u64::from(SLOT_MAX)) as u32,
         };
         let memory = Memory::new(shard_count, size);
@@ -207,9 +207,9 @@ impl<H: Host> Engine<H> {
         if let Some(invalid) = invalid_span(request.span) {
             return Outcome::Invalid(invalid);
         }
-        if request.note.len() > NOTE_BYTES_MAX {
-            return Outcome::Invalid(Invalid::Note {
-                note_bytes: request.note.len(),
+        if request.metadata.len() > NOTE_BYTES_MAX {
+            return Outcome::Invalid(Invalid::Metadata {
+                metadata_bytes: request.metadata.len(),
             });
         }
         if self.common.sessions.is_ended(seat.session(), now) {

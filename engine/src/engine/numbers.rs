@@ -19,14 +19,14 @@ impl<H: Host> Engine<H> {
             .sum()
     }
 
-    /// What long keys and notes take, as `bytes_max` counts them.
+    /// What long keys and metadata take, as `bytes_max` counts them.
     pub fn bytes(&self) -> u64 {
         let key_bytes: u64 = self
             .shards
             .iter()
             .map(|shard| shard.table.block_bytes())
             .sum();
-        key_bytes + self.common.notes.used_bytes()
+        key_bytes + self.common.metadata.used_bytes()
     }
 
     /// How many wait.

@@ -25,9 +25,9 @@ impl<H: Host> Engine<H> {
         if let Some(invalid) = invalid_span(request.span) {
             return Some(Outcome::Invalid(invalid));
         }
-        let note_bytes = request.note.len();
-        if note_bytes > NOTE_BYTES_MAX {
-            return Some(Outcome::Invalid(Invalid::Note { note_bytes }));
+        let metadata_bytes = request.metadata.len();
+        if metadata_bytes > NOTE_BYTES_MAX {
+            return Some(Outcome::Invalid(Invalid::Metadata { metadata_bytes }));
         }
         if !self.is_open(seat.session(), now) {
             return Some(Outcome::SessionEnded);

@@ -8,7 +8,7 @@
 use super::Engine;
 use crate::api::{HOLDERS_PER_LOOK, Host, KeyState};
 use crate::cell::Cell;
-use crate::cell::block::ShortNote;
+use crate::cell::block::ShortMetadata;
 use crate::cell::word::Word;
 use crate::memory::slot::SLOT_MAX;
 use crate::session::SessionId;
@@ -76,7 +76,7 @@ pub struct Held<'a> {
     /// How often.
     pub count: u32,
     /// What the holder said with its request.
-    pub note: &'a [u8],
+    pub metadata: &'a [u8],
 }
 
 /// One grant, found again as long as it lasts: a cell never sees the same fence twice, whatever
@@ -186,7 +186,7 @@ impl<H: Host> Engine<H> {
                     held_ms: holder.held_ms,
                     seen: now,
                     count: holder.count,
-                    note: &holder.note,
+                    metadata: &holder.metadata,
                 });
             }
             if holders.len() < HOLDERS_PER_LOOK {
@@ -273,8 +273,8 @@ impl<H: Host> Shard<H> {
         if self.is_over(&seen, now) {
             return true;
         }
-        let note = self.short_note(cell, word, &seen);
-        if word.is_noted() && note.is_none() {
+        let metadata = self.short_metadata(cell, word, &seen);
+        if word.has_metadata() && metadata.is_none() {
             // It has just ended, or been moved to a record.
             return false;
         }
@@ -288,7 +288,7 @@ impl<H: Host> Shard<H> {
             held_ms: held_ms(seen.since_low32, now),
             seen: now,
             count: 1,
-            note: note.as_ref().map_or(&[], ShortNote::bytes),
+            metadata: metadata.as_ref().map_or(&[], ShortMetadata::bytes),
         });
         true
     }

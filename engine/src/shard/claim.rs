@@ -17,8 +17,8 @@ use super::record::longer_of;
 use super::room::{Record, RecordHolder};
 use super::{Answer, Shard, Target, held_ms};
 use crate::api::{Claimed, Grant, Host, Limit, Loss, Lost, NotHeld, OldHold};
-use crate::cell::block::SHORT_NOTE_BYTES_MAX;
-use crate::cell::metadata::Note;
+use crate::cell::block::SHORT_METADATA_BYTES_MAX;
+use crate::cell::metadata::Metadata;
 use crate::cell::word::Word;
 use crate::cell::{Ending, Terms};
 use crate::memory::slot::NONE;
@@ -41,7 +41,7 @@ impl OldHold<'_> {
     fn is_plain(&self) -> bool {
         self.mode.has_one_holder()
             && self.count == 1
-            && self.note.len() <= SHORT_NOTE_BYTES_MAX
+            && self.metadata.len() <= SHORT_METADATA_BYTES_MAX
             && self.span != Span::Forever
     }
 }
@@ -65,12 +65,12 @@ impl<H: Host> Shard<H> {
         if old.is_plain() {
             let found = self.find_or_insert(target, now, &guard)?;
             let (cell, slot) = (self.table.cell(found.slot), found.slot);
-            let is_taken = match old.note {
+            let is_taken = match old.metadata {
                 _ if !found.word.is_plain_free() => Some(false),
                 [] => Some(cell.try_grant(found.word, old.fence, &terms)),
-                note => self.try_grant_noted(cell, found.word, old.fence, &terms, note),
+                metadata => self.try_grant_with(cell, found.word, old.fence, &terms, metadata),
             };
-            // Without a block for its note it takes a record.
+            // Without a block for its metadata it takes a record.
             if let Some(outcome) = is_taken {
                 if outcome {
                     self.watch(cell, slot, &terms);
@@ -83,8 +83,8 @@ impl<H: Host> Shard<H> {
         let outcome = key.admits(old.mode);
         if outcome {
             // It was accepted before.
-            let note = Note::keep(old.note, &self.common.notes);
-            key.put_back(old, &terms, note);
+            let metadata = Metadata::keep(old.metadata, &self.common.metadata);
+            key.put_back(old, &terms, metadata);
         }
         Ok(Answer::new(outcome, key.slot))
     }
@@ -151,13 +151,13 @@ impl<H: Host> Contended<'_, H> {
         if is_beaten && !fault!(ClaimIgnoresRivals) {
             return Claimed::Superseded;
         }
-        let Some(note) = Note::try_new(old.note, &shard.common.notes) else {
+        let Some(metadata) = Metadata::try_new(old.metadata, &shard.common.metadata) else {
             return Claimed::Busy(Limit::Bytes);
         };
         if rival.is_some() {
             self.supersede_all();
         }
-        Claimed::Granted(self.put_back(old, terms, note))
+        Claimed::Granted(self.put_back(old, terms, metadata))
     }
 
     fn renew_claim(&mut self, fence: Fence, terms: &Terms) -> Claimed {
@@ -196,7 +196,7 @@ impl<H: Host> Contended<'_, H> {
     }
 
     /// Writes an old hold into the record. The key admits it.
-    fn put_back(&mut self, old: &OldHold<'_>, terms: &Terms, note: Note) -> Grant {
+    fn put_back(&mut self, old: &OldHold<'_>, terms: &Terms, metadata: Metadata) -> Grant {
         let lease = Lease::new(terms.kind, terms.deadline, old.fence.get());
         let holder = RecordHolder {
             fence: old.fence,
@@ -204,7 +204,7 @@ impl<H: Host> Contended<'_, H> {
             lease,
             since_low32: terms.since_low32,
             count: old.count,
-            note,
+            metadata,
         };
         let line = self.room.line_mut(self.slot);
         let record = line.record.get_or_insert_with(|| Record {

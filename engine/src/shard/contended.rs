@@ -12,7 +12,7 @@
 use super::room::{Room, Want};
 use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::api::{Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal};
-use crate::cell::metadata::Note;
+use crate::cell::metadata::Metadata;
 use crate::cell::word::Word;
 use crate::cell::{Cell, Ending, Terms};
 use crate::memory::slot::NONE;
@@ -250,10 +250,11 @@ impl<H: Host> Contended<'_, H> {
             return Outcome::Busy(Limit::SharedHolders);
         }
         if is_open && self.shard.may_issue(self.next_fence()) {
-            let Some(note) = Note::try_new(request.note, &self.shard.common.notes) else {
+            let Some(metadata) = Metadata::try_new(request.metadata, &self.shard.common.metadata)
+            else {
                 return Outcome::Busy(Limit::Bytes);
             };
-            return Outcome::Granted(self.grant(terms, request.mode, note));
+            return Outcome::Granted(self.grant(terms, request.mode, metadata));
         }
         if let Some(wait) = wait
             && let Some(waiter) = (wait.make)()
@@ -280,7 +281,7 @@ impl<H: Host> Contended<'_, H> {
         if ahead >= common.limits.waiters_per_key_max {
             return Outcome::Busy(Limit::WaitersPerKey);
         }
-        let Some(note) = Note::try_new(request.note, &common.notes) else {
+        let Some(metadata) = Metadata::try_new(request.metadata, &common.metadata) else {
             return Outcome::Busy(Limit::Bytes);
         };
         if common.waiters.fetch_add(1, Ordering::Relaxed) >= common.limits.waiters_max {
@@ -291,7 +292,7 @@ impl<H: Host> Contended<'_, H> {
             owner: terms.owner,
             mode: request.mode,
             span: request.span,
-            note,
+            metadata,
         };
         let (place, generation) = self.room.push_waiter(self.slot, deadline, want, waiter);
         // A new front is looked at as every front is: it may wait for the ceiling.

@@ -35,7 +35,7 @@ impl<H: Host> Shard<H> {
     ///
     /// What was read belongs together if the word is the same afterwards. The words of a slot never
     /// repeat, so the cell was this key's and this grant's all the time: a later grantor writes
-    /// owner, lease and note behind its word, and a later key is written behind a dead one.
+    /// owner, lease and metadata behind its word, and a later key is written behind a dead one.
     ///
     /// Only a lease that is over is written to: it is ended, so that no renewal by a slower clock
     /// revives what was shown as free, and its holder is told.
@@ -162,7 +162,7 @@ impl<H: Host> Shard<H> {
         let mut word = cell.word();
         let seen = loop {
             let seen = self.seen(cell, word)?;
-            // Else what was read may be of the next grant, or of a note.
+            // Else what was read may be of the next grant, or of another block.
             let now = cell.word();
             if now == word {
                 break seen;
@@ -192,16 +192,16 @@ impl<H: Host> Shard<H> {
         (word.fence() == fence && cell.word() == word).then_some(seen)
     }
 
-    /// What can be said of a plain holder without a lock, and `with_note` or without.
+    /// What can be said of a plain holder without a lock, and `with_metadata` or without.
     pub(super) fn describe_plain(
         &self,
         cell: &Cell,
         word: Word,
-        with_note: bool,
+        with_metadata: bool,
         queue_length: u32,
         now: Tick,
     ) -> Holder {
-        let is_told = with_note || !word.is_noted();
+        let is_told = with_metadata || !word.has_metadata();
         let seen = match is_told {
             true => self.seen(cell, word),
             false => cell.seen(word),
@@ -210,7 +210,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// What can be said of a plain holder of which this was seen. Unless `is_told`, without its
-    /// note and since when it holds.
+    /// metadata and since when it holds.
     fn describe_seen(
         &self,
         cell: &Cell,
@@ -220,9 +220,9 @@ impl<H: Host> Shard<H> {
         queue_length: u32,
         now: Tick,
     ) -> Holder {
-        let note = seen
+        let metadata = seen
             .filter(|_| is_told)
-            .and_then(|seen| self.short_note(cell, word, &seen));
+            .and_then(|seen| self.short_metadata(cell, word, &seen));
         Holder {
             owner: seen.map(|seen| seen.owner),
             fence: word.fence(),
@@ -240,7 +240,7 @@ impl<H: Host> Shard<H> {
             count: 1,
             holders: 1,
             queue_length,
-            note: note.map_or_else(Box::default, |note| note.bytes().into()),
+            metadata: metadata.map_or_else(Box::default, |metadata| metadata.bytes().into()),
         }
     }
 }
@@ -354,7 +354,7 @@ impl<H: Host> Contended<'_, H> {
             count: holder.count,
             holders: record.holders.len() as u32,
             queue_length: self.queue_length(),
-            note: holder.note.bytes().into(),
+            metadata: holder.metadata.bytes().into(),
         }
     }
 }

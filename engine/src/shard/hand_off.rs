@@ -6,7 +6,7 @@ use super::contended::Contended;
 use super::room::{Record, RecordHolder, Want};
 use crate::api::{GaveUp, Grant, Host};
 use crate::cell::Terms;
-use crate::cell::metadata::Note;
+use crate::cell::metadata::Metadata;
 use crate::cell::word::Word;
 use crate::session::SessionId;
 use crate::sync::Ordering;
@@ -60,7 +60,7 @@ impl<H: Host> Contended<'_, H> {
             let (want, waiter) = self.remove(place);
             let terms = Terms::new(want.owner, want.span, self.now);
             // Granted first and told afterwards: a waiter that hears of it may release at once.
-            let grant = self.grant(&terms, want.mode, want.note);
+            let grant = self.grant(&terms, want.mode, want.metadata);
             self.shard.common.host.granted(waiter, grant);
         }
         self.may_serve = false;
@@ -104,7 +104,7 @@ impl<H: Host> Contended<'_, H> {
 
     /// Mints a fence and writes the grant: into the words if they can say it all, else into the
     /// record.
-    pub(super) fn grant(&mut self, terms: &Terms, mode: Mode, note: Note) -> Grant {
+    pub(super) fn grant(&mut self, terms: &Terms, mode: Mode, metadata: Metadata) -> Grant {
         let shard = self.shard;
         let fence = self.next_fence();
         assert!(
@@ -114,7 +114,7 @@ impl<H: Host> Contended<'_, H> {
         );
         shard.mind_ceiling(fence);
         let is_endless = terms.deadline == Tick::NEVER;
-        let until = if mode.has_one_holder() && note.bytes().is_empty() && !is_endless {
+        let until = if mode.has_one_holder() && metadata.bytes().is_empty() && !is_endless {
             self.cell.set_word(Word::held(fence).with_queued());
             self.cell.publish(fence, terms);
             shard.watch(self.cell, self.slot, terms)
@@ -126,7 +126,7 @@ impl<H: Host> Contended<'_, H> {
                 lease,
                 since_low32: terms.since_low32,
                 count: 1,
-                note,
+                metadata,
             };
             let line = self.room.line_mut(self.slot);
             let record = line.record.get_or_insert_with(|| Record {

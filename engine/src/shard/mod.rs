@@ -20,7 +20,7 @@ mod room;
 mod take_over;
 
 use crate::api::{Host, Limit};
-use crate::cell::metadata::NoteBudget;
+use crate::cell::metadata::MetadataBudget;
 use crate::fence::Bounds;
 use crate::memory::slot::NONE;
 use crate::session::Sessions;
@@ -43,8 +43,8 @@ pub(crate) struct Common<H: Host> {
     pub(crate) limits: Limits,
     /// Waiters of all shards.
     pub(crate) waiters: AtomicU32,
-    /// Notes of all shards.
-    pub(crate) notes: Arc<NoteBudget>,
+    /// How many bytes of metadata the shards keep together.
+    pub(crate) metadata: Arc<MetadataBudget>,
 }
 
 /// The bounds that a shard checks itself.

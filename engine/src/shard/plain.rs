@@ -8,7 +8,7 @@
 
 use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::api::{Acquire, Grant, Host, NotHeld, Outcome, Release, Renewal};
-use crate::cell::block::SHORT_NOTE_BYTES_MAX;
+use crate::cell::block::SHORT_METADATA_BYTES_MAX;
 use crate::cell::word::Word;
 use crate::cell::{self, Cell, Seen, Terms};
 use crate::memory::slot::NONE;
@@ -29,13 +29,13 @@ enum Attempt<T> {
 use Attempt::{NeedsRoom, Plain};
 
 impl Acquire<'_> {
-    /// Whether its grant fits into the words of a cell, and a block for its note. Shared holders,
-    /// long notes and leases without an end are kept in a record: with its record the wheel learns
-    /// that a key is free, and need not wait for the end of its lease.
+    /// Whether its grant fits into the words of a cell, and a block for its metadata. Shared
+    /// holders, long metadata and leases without an end are kept in a record: with its record the
+    /// wheel learns that a key is free, and need not wait for the end of its lease.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.mode.has_one_holder()
-            && self.note.len() <= SHORT_NOTE_BYTES_MAX
+            && self.metadata.len() <= SHORT_METADATA_BYTES_MAX
             && self.span != Span::Forever
     }
 }
@@ -116,9 +116,9 @@ impl<H: Host> Shard<H> {
                         false => Plain(Answer::new(Outcome::AtCeiling, slot)),
                     };
                 }
-                let is_taken = match request.note {
+                let is_taken = match request.metadata {
                     [] => Some(cell.try_grant(word, fence, terms)),
-                    note => self.try_grant_noted(cell, word, fence, terms, note),
+                    metadata => self.try_grant_with(cell, word, fence, terms, metadata),
                 };
                 match is_taken {
                     Some(true) => {
@@ -126,7 +126,7 @@ impl<H: Host> Shard<H> {
                         return Plain(Answer::new(Outcome::Granted(grant), slot));
                     }
                     Some(false) => continue,
-                    // Without a block for its note it takes a record.
+                    // Without a block for its metadata it takes a record.
                     None => return NeedsRoom,
                 }
             }
@@ -145,10 +145,10 @@ impl<H: Host> Shard<H> {
                 _ if may_wait => return NeedsRoom,
                 // Granted a moment ago, and perhaps free again in another: a caller that is refused
                 // now and asks again at once would only take the cache line away from the holder
-                // that is about to release. (Since when a lock with a note is held is not worth a
-                // look at the note.)
+                // that is about to release. (Since when a lock with metadata is held is not worth a
+                // look at the metadata.)
                 seen if pauses > 0
-                    && !word.is_noted()
+                    && !word.has_metadata()
                     && seen.is_none_or(|seen| seen.since_low32 == now.low32()) =>
                 {
                     (0..std::mem::take(&mut pauses)).for_each(|_| std::hint::spin_loop());
@@ -250,17 +250,17 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    /// Frees a plain held cell, keeping its fence, and drops its note. `false`: the word has
+    /// Frees a plain held cell, keeping its fence, and drops its metadata. `false`: the word has
     /// changed, look again.
     #[inline]
     pub(super) fn free_plain(&self, cell: &Cell, word: Word, seen: &Seen) -> bool {
-        let is_noted = word.is_noted();
-        if is_noted && fault!(NoteDroppedFirst) {
-            self.drop_note(seen, word.fence());
+        let has_metadata = word.has_metadata();
+        if has_metadata && fault!(MetadataDroppedFirst) {
+            self.drop_metadata(seen, word.fence());
         }
         let is_freed = cell.try_free(word);
-        if is_freed && is_noted {
-            self.drop_note(seen, word.fence());
+        if is_freed && has_metadata {
+            self.drop_metadata(seen, word.fence());
         }
         is_freed
     }

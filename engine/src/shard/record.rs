@@ -5,7 +5,7 @@ use super::Shard;
 use super::contended::Contended;
 use super::room::{Record, RecordHolder};
 use crate::api::{Grant, Host, Invalid, Outcome};
-use crate::cell::metadata::Note;
+use crate::cell::metadata::Metadata;
 use crate::cell::word::Word;
 use crate::cell::{Ending, Terms};
 use crate::session::SessionId;
@@ -64,7 +64,7 @@ impl<H: Host> Contended<'_, H> {
         let seen = cell.seen(word);
         cell.set_word(Word::free(word.fence()).with_queued());
         if let Some(seen) = seen {
-            shard.drop_note(&seen, word.fence());
+            shard.drop_metadata(&seen, word.fence());
             if ending == Ending::Taken {
                 cell.end_as(word.fence(), ending, self.now);
                 shard.forget_ended(cell, self.slot, self.now);
@@ -174,9 +174,9 @@ impl<H: Host> Contended<'_, H> {
         let word = cell.word();
         let seen = shard.seen(cell, word);
         let seen = seen.expect("a hold that was checked is published");
-        let note = shard.short_note(cell, word, &seen);
-        let note = note.map_or_else(Note::default, |note| {
-            Note::keep(note.bytes(), &shard.common.notes)
+        let metadata = shard.short_metadata(cell, word, &seen);
+        let metadata = metadata.map_or_else(Metadata::default, |metadata| {
+            Metadata::keep(metadata.bytes(), &shard.common.metadata)
         });
         let mut lease = cell.move_lease_to_record(word.fence(), seen.lease.deadline());
         if fault!(RecordKeepsWhatWasSeen) {
@@ -188,14 +188,14 @@ impl<H: Host> Contended<'_, H> {
             lease,
             since_low32: seen.since_low32,
             count: 1,
-            note,
+            metadata,
         };
         self.room.line_mut(self.slot).record = Some(Record {
             mode: Mode::Exclusive,
             holders: vec![holder],
         });
         cell.set_word(word.with_rich());
-        shard.drop_note(&seen, word.fence());
+        shard.drop_metadata(&seen, word.fence());
         self.note_earliest();
         let is_alive = lease.kind() != Kind::Ended;
         self.may_serve |= !is_alive;

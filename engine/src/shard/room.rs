@@ -1,9 +1,10 @@
 //! The waiting room of a shard: the queues of its contended keys, and the records of keys whose
-//! holders do not fit into a cell's words (shared or reentrant holders, grants with a note). Plain
-//! data, always reached through the room mutex; what to do with it is decided in `contended.rs`.
+//! holders do not fit into a cell's words (shared or reentrant holders, grants with metadata).
+//! Plain data, always reached through the room mutex; what to do with it is decided in
+//! `contended.rs`.
 
 use crate::cell::Seen;
-use crate::cell::metadata::Note;
+use crate::cell::metadata::Metadata;
 use crate::session::SessionId;
 use crate::time::lease::{Kind, Lease};
 use crate::time::tick::Tick;
@@ -51,7 +52,7 @@ pub(crate) struct RecordHolder {
     /// When it was granted, low 32 bits.
     pub(crate) since_low32: u32,
     pub(crate) count: u32,
-    pub(crate) note: Note,
+    pub(crate) metadata: Metadata,
 }
 
 impl RecordHolder {
@@ -61,7 +62,7 @@ impl RecordHolder {
             lease: self.lease,
             owner: self.owner,
             since_low32: self.since_low32,
-            note: NONE,
+            metadata: NONE,
         }
     }
 }
@@ -71,7 +72,7 @@ pub(crate) struct Want {
     pub(crate) owner: SessionId,
     pub(crate) mode: Mode,
     pub(crate) span: Span,
-    pub(crate) note: Note,
+    pub(crate) metadata: Metadata,
 }
 
 /// A waiter's place: links of its queue and of the wheel, and the handle by which it is told.
@@ -378,7 +379,7 @@ mod tests {
                 owner: SessionId::from_bits(1),
                 mode: Mode::Exclusive,
                 span: Span::Session,
-                note: Note::default(),
+                metadata: Metadata::default(),
             };
             let (place, _) = room.push_waiter(7, Tick::MAX, want, ());
             room.note_starved(7);

@@ -3,7 +3,7 @@
 use super::contended::Contended;
 use super::{Answer, Shard, Target};
 use crate::api::{Acquire, Host, Limit, Outcome};
-use crate::cell::metadata::Note;
+use crate::cell::metadata::Metadata;
 use crate::cell::{Ending, Terms};
 use crate::memory::slot::NONE;
 use crate::table::epoch;
@@ -48,7 +48,7 @@ impl<H: Host> Contended<'_, H> {
         if !shard.may_issue(self.next_fence()) {
             return Some(Outcome::AtCeiling);
         }
-        let Some(note) = Note::try_new(request.note, &shard.common.notes) else {
+        let Some(metadata) = Metadata::try_new(request.metadata, &shard.common.metadata) else {
             return Some(Outcome::Busy(Limit::Bytes));
         };
         let word = self.cell.word();
@@ -65,6 +65,6 @@ impl<H: Host> Contended<'_, H> {
                 shard.tell_lost(request.key, word.fence(), &seen, self.now);
             }
         }
-        Some(Outcome::Granted(self.grant(terms, request.mode, note)))
+        Some(Outcome::Granted(self.grant(terms, request.mode, metadata)))
     }
 }

@@ -25,7 +25,7 @@ impl BareTable {
         let size = TableSize {
             keys_max,
             blocks_max: 0,
-            notes_max: 0,
+            metadata_blocks_max: 0,
             keys_restored_max: 0,
         };
         let hash_key = ahash::RandomState::with_seeds(7, 7, 7, 7);

@@ -48,7 +48,7 @@ const MIGRATE_PER_INSERT: usize = if cfg!(loom) { 2 } else { 64 };
 pub(crate) struct Table {
     cells: Slab<Cell>,
     blocks: Slab<KeyBlock>,
-    notes: Slab<KeyBlock>,
+    metadata_blocks: Slab<KeyBlock>,
     current: Pointer<Index>,
     /// The next one, if it is there already.
     spare: Spare,
@@ -89,7 +89,7 @@ impl Table {
                 size.blocks_restored_max(),
                 memory.blocks.clone(),
             ),
-            notes: Slab::new(size.notes_max, memory.blocks.clone()),
+            metadata_blocks: Slab::new(size.metadata_blocks_max, memory.blocks.clone()),
             current: Pointer::new(Index::smallest()),
             spare: Spare::default(),
             growth: Mutex::new(Growth { position: 0 }),
@@ -119,19 +119,19 @@ impl Table {
         self.cells.get(slot)
     }
 
-    /// Where short notes are. Not among the blocks of long keys, which are not to be had elsewhere
-    /// when they run out.
-    pub(crate) fn notes(&self) -> &Slab<KeyBlock> {
-        &self.notes
+    /// Where short metadata are. Not among the blocks of long keys, which are not to be had
+    /// elsewhere when they run out.
+    pub(crate) fn metadata_blocks(&self) -> &Slab<KeyBlock> {
+        &self.metadata_blocks
     }
 
     pub(crate) fn live(&self) -> u32 {
         self.cells.live()
     }
 
-    /// What long keys and short notes take beside their cells.
+    /// What long keys and short metadata take beside their cells.
     pub(crate) fn block_bytes(&self) -> u64 {
-        u64::from(self.blocks.live() + self.notes.live()) * BLOCK_MEMORY_BYTES
+        u64::from(self.blocks.live() + self.metadata_blocks.live()) * BLOCK_MEMORY_BYTES
     }
 
     /// The highest slot number there is, for a walk over all cells.

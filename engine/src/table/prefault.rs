@@ -9,12 +9,12 @@ use crate::memory::slot::piece_count;
 use crate::sync::{AtomicU32, Ordering};
 use std::sync::Arc;
 
-/// How many keys, blocks of long keys and short notes a table may have.
+/// How many keys, blocks of long keys and short metadata a table may have.
 #[derive(Clone, Copy)]
 pub(crate) struct TableSize {
     pub(crate) keys_max: u32,
     pub(crate) blocks_max: u32,
-    pub(crate) notes_max: u32,
+    pub(crate) metadata_blocks_max: u32,
     /// So many keys may be put back beside them, before any other comes.
     pub(crate) keys_restored_max: u32,
 }
@@ -44,7 +44,8 @@ impl Memory {
             pieces => pieces + table_count,
         };
         let cells = table_count * piece_count(size.keys_max);
-        let blocks = table_count * (piece_count(size.blocks_max) + piece_count(size.notes_max));
+        let blocks =
+            table_count * (piece_count(size.blocks_max) + piece_count(size.metadata_blocks_max));
         Memory {
             cells: Arc::new(Arena::new(cells + restored(size.keys_restored_max))),
             blocks: Arc::new(Arena::new(blocks + restored(size.blocks_restored_max()))),

@@ -24,7 +24,7 @@ fn table(keys_max: u32, blocks_max: u32) -> Table {
     let size = TableSize {
         keys_max,
         blocks_max,
-        notes_max: 0,
+        metadata_blocks_max: 0,
         keys_restored_max: 0,
     };
     Table::new(&Memory::new(1, size), size, hash_key())

@@ -65,7 +65,7 @@ impl Recorder {
         grants[0]
     }
 
-    fn note(&self, event: Event) {
+    fn write_down(&self, event: Event) {
         self.events.lock().unwrap().push(event);
     }
 }
@@ -74,15 +74,15 @@ impl Host for Recorder {
     type Waiter = u64;
 
     fn granted(&self, waiter: u64, grant: Grant) {
-        self.note(Event::Granted { waiter, grant });
+        self.write_down(Event::Granted { waiter, grant });
     }
 
     fn gave_up(&self, waiter: u64, why: GaveUp) {
-        self.note(Event::GaveUp { waiter, why });
+        self.write_down(Event::GaveUp { waiter, why });
     }
 
     fn lost(&self, loss: &Loss<'_>) {
-        self.note(Event::Lost {
+        self.write_down(Event::Lost {
             key: loss.key.bytes().into(),
             fence: loss.fence,
             owner: loss.owner,
@@ -93,7 +93,7 @@ impl Host for Recorder {
     }
 
     fn session_ended(&self, session: SessionId) {
-        self.note(Event::SessionEnded(session));
+        self.write_down(Event::SessionEnded(session));
     }
 
     fn wake(&self, shard: usize) {

@@ -89,16 +89,16 @@ fn a_wait_lasts_a_millisecond_to_a_day() {
 }
 
 #[test]
-fn a_note_has_a_limit() {
+fn metadata_has_a_limit() {
     let engine = locks();
     let mut a = seat(&engine);
-    let note = [0; NOTE_BYTES_MAX + 1];
+    let metadata = [0; NOTE_BYTES_MAX + 1];
     let request = Acquire {
-        note: &note,
+        metadata: &metadata,
         ..Acquire::exclusive(key("k"), 10)
     };
-    let invalid = Outcome::Invalid(Invalid::Note {
-        note_bytes: NOTE_BYTES_MAX + 1,
+    let invalid = Outcome::Invalid(Invalid::Metadata {
+        metadata_bytes: NOTE_BYTES_MAX + 1,
     });
     assert_eq!(engine.acquire(&mut a, &request, at(0)), invalid);
     assert_eq!(

@@ -51,7 +51,7 @@ fn a_refusal_says_who_holds_the_key_since_when_until_when_and_how_many_wait() {
         (holder.count, holder.holders, holder.queue_length),
         (1, 1, 0)
     );
-    assert_eq!(*holder.note, *b"");
+    assert_eq!(*holder.metadata, *b"");
 
     wait(&engine, &mut c, "k", 100, 1, at(140));
     wait(&engine, &mut c, "k", 100, 2, at(140));
@@ -293,12 +293,13 @@ fn a_query_does_not_show_a_lease_that_is_over() {
 /// core waited for a while.
 #[test]
 fn a_holder_that_comes_too_late_hears_how_its_grant_ended() {
-    // In the words, with a short note, with a long one, shared, as long as its session, for hours.
+    // In the words, with short metadata, with a long one, shared, as long as its session, for
+    // hours.
     type Change = fn(&mut Acquire<'_>);
     let ways: [(&str, Change); 6] = [
         ("plain", |_| {}),
-        ("noted", |request| request.note = b"short"),
-        ("long note", |request| request.note = &[7; 500]),
+        ("noted", |request| request.metadata = b"short"),
+        ("long metadata", |request| request.metadata = &[7; 500]),
         ("shared", |request| request.mode = Mode::Shared),
         ("by session", |request| request.span = Span::Session),
         ("for hours", |request| request.span = Span::Ms(5 * LONG_MS)),

@@ -95,7 +95,7 @@ struct Ask {
     mode: Mode,
     span: Span,
     reentrant: bool,
-    note: bool,
+    metadata: bool,
     wait_ms: Option<u64>,
 }
 
@@ -135,14 +135,14 @@ fn ask() -> impl Strategy<Value = Ask> {
         wait_ms,
     )
         .prop_map(
-            |(client, seat, key, mode, span, reentrant, note, wait_ms)| Ask {
+            |(client, seat, key, mode, span, reentrant, metadata, wait_ms)| Ask {
                 client,
                 seat,
                 key,
                 mode,
                 span,
                 reentrant,
-                note,
+                metadata,
                 wait_ms,
             },
         )
@@ -207,7 +207,7 @@ struct Hold {
     /// `None`: as long as the session. `FOREVER`: without an end.
     until: Option<u64>,
     count: u32,
-    note: bool,
+    metadata: bool,
 }
 
 struct Waiting {
@@ -215,7 +215,7 @@ struct Waiting {
     owner: SessionId,
     mode: Mode,
     span: Span,
-    note: bool,
+    metadata: bool,
     until: u64,
 }
 
@@ -226,7 +226,7 @@ enum Expected {
     Queued { ahead: u32 },
 }
 
-const NOTE: &[u8] = b"a note";
+const METADATA: &[u8] = b"metadata";
 
 /// The end of a lease that has none.
 const FOREVER: u64 = u64::MAX;
@@ -293,7 +293,7 @@ impl Model {
         owner: SessionId,
         mode: Mode,
         span: Span,
-        note: bool,
+        metadata: bool,
     ) -> (Hold, Grant) {
         let fence = self.mint(key);
         let hold = Hold {
@@ -306,7 +306,7 @@ impl Model {
                 Span::Forever => Some(FOREVER),
             },
             count: 1,
-            note,
+            metadata,
         };
         let grant = self.as_grant(&hold);
         self.keys[key].mode = mode;
@@ -369,7 +369,7 @@ impl Model {
                 return;
             } else {
                 let first = self.keys[key].line.pop_front().unwrap();
-                let (hold, grant) = self.grant(key, owner, mode, first.span, first.note);
+                let (hold, grant) = self.grant(key, owner, mode, first.span, first.metadata);
                 let waiter = first.number;
                 self.keys[key].holders.push(hold);
                 self.events.push(Event::Granted { waiter, grant });
@@ -434,7 +434,7 @@ impl Model {
             return Expected::Is(Outcome::Busy(Limit::SharedHolders));
         }
         if is_open && self.has_fence(key) {
-            let (hold, grant) = self.grant(key, owner, mode, span, ask.note);
+            let (hold, grant) = self.grant(key, owner, mode, span, ask.metadata);
             self.keys[key].holders.push(hold);
             return Expected::Is(Outcome::Granted(grant));
         }
@@ -458,7 +458,7 @@ impl Model {
             owner,
             mode,
             span,
-            note: ask.note,
+            metadata: ask.metadata,
             until,
         });
         Expected::Queued { ahead }
@@ -480,7 +480,7 @@ impl Model {
         for hold in std::mem::take(&mut self.keys[ask.key].holders) {
             self.lose(ask.key, &hold, true);
         }
-        let (hold, grant) = self.grant(ask.key, owner, ask.mode, ask.span, ask.note);
+        let (hold, grant) = self.grant(ask.key, owner, ask.mode, ask.span, ask.metadata);
         self.keys[ask.key].holders.push(hold);
         Some(Outcome::Granted(grant))
     }
@@ -544,8 +544,8 @@ impl Model {
             count: hold.count,
             holders: model.holders.len() as u32,
             queue_length: model.line.len() as u32,
-            note: if hold.note {
-                NOTE.into()
+            metadata: if hold.metadata {
+                METADATA.into()
             } else {
                 Box::default()
             },
@@ -757,7 +757,7 @@ impl Run {
             mode,
             span,
             reentrant: ask.reentrant,
-            note: if ask.note { NOTE } else { b"" },
+            metadata: if ask.metadata { METADATA } else { b"" },
             asks_who: true,
         };
         let now = self.now();
@@ -801,7 +801,7 @@ impl Run {
             mode: ask.mode,
             span: ask.span,
             reentrant: false,
-            note: if ask.note { NOTE } else { b"" },
+            metadata: if ask.metadata { METADATA } else { b"" },
             asks_who: true,
         };
         let now = self.now();

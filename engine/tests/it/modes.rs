@@ -1,4 +1,4 @@
-//! Shared and reentrant locks, up and down between the modes, and notes.
+//! Shared and reentrant locks, up and down between the modes, and metadata.
 
 use crate::common::*;
 use engine::{
@@ -373,11 +373,11 @@ fn where_sharing_is_not_allowed_writers_are_served_all_the_same() {
         share(&engine, &mut a, "k", 100, at(0)),
         Outcome::Busy(Limit::SharedHolders)
     );
-    let note = Acquire {
-        note: b"in a record",
+    let metadata = Acquire {
+        metadata: b"in a record",
         ..Acquire::exclusive(key("k"), 100)
     };
-    let first = granted(engine.acquire(&mut a, &note, at(0)));
+    let first = granted(engine.acquire(&mut a, &metadata, at(0)));
     wait(&engine, &mut b, "k", 100, 1, at(1));
     wait(&engine, &mut c, "k", 100, 2, at(1));
     give_back(&engine, &mut a, "k", first.fence, at(2));
@@ -402,7 +402,7 @@ fn a_reader_in_line_with_itself_gets_a_second_lock_of_its_own() {
 }
 
 /// Of so many the engine does not ask each at every turn.
-/// A look at a key with ten thousand readers once copied all of them, with their notes, while it
+/// A look at a key with ten thousand readers once copied all of them, with their metadata, while it
 /// had the shard's mutex.
 #[test]
 fn a_look_shows_a_bounded_number_of_holders_and_the_rest_comes_by_further_looks() {
@@ -796,65 +796,75 @@ fn a_downgraded_lock_still_expires_on_time() {
     assert_eq!(engine.host().take().len(), 2, "one lost it, one got it");
 }
 
-// ---- notes
+// ---- metadata
 
 #[test]
-fn a_note_is_kept_with_the_grant_and_shown_to_every_asker() {
+fn metadata_is_kept_with_the_grant_and_shown_to_every_asker() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     let longest = [0xab; NOTE_BYTES_MAX];
-    for note in [b"host-7 pid 42".as_slice(), &longest] {
+    for metadata in [b"host-7 pid 42".as_slice(), &longest] {
         let request = Acquire {
-            note,
+            metadata,
             ..Acquire::exclusive(key("k"), 100)
         };
         let grant = granted(engine.acquire(&mut a, &request, at(0)));
-        assert_eq!(*held(acquire(&engine, &mut b, "k", 10, at(1))).note, *note);
         assert_eq!(
-            *engine.query(key("k"), at(1)).unwrap().holders[0].note,
-            *note
+            *held(acquire(&engine, &mut b, "k", 10, at(1))).metadata,
+            *metadata
+        );
+        assert_eq!(
+            *engine.query(key("k"), at(1)).unwrap().holders[0].metadata,
+            *metadata
         );
         assert_eq!(
             engine.renew(&a, key("k"), grant.fence, 200, at(1)),
             Renewal::Renewed { until: at(201) }
         );
         assert_eq!(
-            *engine.query(key("k"), at(2)).unwrap().holders[0].note,
-            *note
+            *engine.query(key("k"), at(2)).unwrap().holders[0].metadata,
+            *metadata
         );
         give_back(&engine, &mut a, "k", grant.fence, at(2));
         let plain = take(&engine, &mut b, "k", 10, at(2));
-        assert_eq!(*held(acquire(&engine, &mut a, "k", 10, at(3))).note, *b"");
+        assert_eq!(
+            *held(acquire(&engine, &mut a, "k", 10, at(3))).metadata,
+            *b""
+        );
         give_back(&engine, &mut b, "k", plain.fence, at(3));
     }
 }
 
 #[test]
-fn a_waiter_brings_its_note_along() {
+fn a_waiter_brings_its_metadata_along() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
     let first = take(&engine, &mut a, "k", 100, at(0));
-    let with_note = |mode, note| Acquire {
+    let with_metadata = |mode, metadata| Acquire {
         mode,
-        note,
+        metadata,
         ..Acquire::exclusive(key("k"), 100)
     };
-    let one = with_note(Mode::Shared, b"one".as_slice());
-    let two = with_note(Mode::Shared, b"two".as_slice());
+    let one = with_metadata(Mode::Shared, b"one".as_slice());
+    let two = with_metadata(Mode::Shared, b"two".as_slice());
     queued(engine.acquire_or_wait(&mut b, &one, 100, || Some(1), at(1)));
     queued(engine.acquire_or_wait(&mut c, &two, 100, || Some(2), at(1)));
     give_back(&engine, &mut a, "k", first.fence, at(2));
     let state = engine.query(key("k"), at(2)).unwrap();
-    let notes: Vec<&[u8]> = state.holders.iter().map(|holder| &*holder.note).collect();
-    assert_eq!(notes, [b"one", b"two"]);
+    let metadata: Vec<&[u8]> = state
+        .holders
+        .iter()
+        .map(|holder| &*holder.metadata)
+        .collect();
+    assert_eq!(metadata, [b"one", b"two"]);
 }
 
 #[test]
-fn a_lock_with_a_note_expires_on_time_and_is_handed_on() {
+fn a_lock_with_metadata_expires_on_time_and_is_handed_on() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     let request = Acquire {
-        note: b"n",
+        metadata: b"n",
         ..Acquire::exclusive(key("k"), 100)
     };
     granted(engine.acquire(&mut a, &request, at(0)));

@@ -149,7 +149,7 @@ fn a_survey_from_any_cursor_ends() {
     }
 }
 
-/// Room for 512 KiB of long keys, 256 KiB of short notes and as much of long ones.
+/// Room for 512 KiB of long keys, 256 KiB of short metadata and as much of long metadata.
 fn tight() -> Settings {
     Settings {
         bytes_max: 1 << 20,
@@ -191,19 +191,19 @@ fn long_keys_are_refused_at_the_bound_and_short_ones_are_not() {
 }
 
 #[test]
-fn notes_are_refused_at_the_bound_and_all_else_goes_on() {
+fn metadata_is_refused_at_the_bound_and_all_else_goes_on() {
     let engine = locks_with(tight());
     let [mut a, mut b] = seats(&engine);
-    fn with_note(name: &str) -> Acquire<'_> {
+    fn with_metadata(name: &str) -> Acquire<'_> {
         Acquire {
-            note: &[b'n'; 1024],
+            metadata: &[b'n'; 1024],
             ..Acquire::exclusive(key(name), 1000)
         }
     }
     let mut names = Vec::new();
     let outcome = loop {
         let name = format!("k{}", names.len());
-        match engine.acquire(&mut a, &with_note(&name), at(0)) {
+        match engine.acquire(&mut a, &with_metadata(&name), at(0)) {
             Outcome::Granted(grant) => names.push((name, grant)),
             other => break other,
         }
@@ -211,8 +211,8 @@ fn notes_are_refused_at_the_bound_and_all_else_goes_on() {
     assert_eq!(outcome, Outcome::Busy(Limit::Bytes));
     assert!(engine.bytes() <= 1 << 20);
     let (first, grant) = &names[0];
-    // A waiter with a note is one too many; without one it may wait.
-    let waiting = engine.acquire_or_wait(&mut b, &with_note(first), LONG_MS, || Some(1), at(1));
+    // A waiter with metadata is one too many; without one it may wait.
+    let waiting = engine.acquire_or_wait(&mut b, &with_metadata(first), LONG_MS, || Some(1), at(1));
     assert_eq!(waiting, Outcome::Busy(Limit::Bytes));
     wait(&engine, &mut b, first, LONG_MS, 2, at(1));
     let renewal = engine.renew(&a, key(first), grant.fence, 2000, at(2));
@@ -221,24 +221,28 @@ fn notes_are_refused_at_the_bound_and_all_else_goes_on() {
     give_back(&engine, &mut a, first, grant.fence, at(3));
     assert_eq!(engine.host().take_grant().0, 2);
     assert_eq!(engine.bytes(), full_bytes - 1024);
-    granted(engine.acquire(&mut a, &with_note("another"), at(4)));
+    granted(engine.acquire(&mut a, &with_metadata("another"), at(4)));
     advance(&engine, at(1005));
-    assert_eq!(engine.bytes(), 0, "expired holders take their notes along");
+    assert_eq!(
+        engine.bytes(),
+        0,
+        "expired holders take their metadata along"
+    );
 }
 
 #[test]
-fn a_note_moves_from_the_queue_to_the_hold_and_is_counted_once() {
+fn metadata_moves_from_the_queue_to_the_hold_and_is_counted_once() {
     let engine = locks_with(tight());
     let [mut a, mut b, mut c] = seats(&engine);
-    let with_note = Acquire {
-        note: b"host, job",
+    let with_metadata = Acquire {
+        metadata: b"host, job",
         ..Acquire::exclusive(Key::new(b"k").unwrap(), LONG_MS)
     };
-    let first = granted(engine.acquire(&mut a, &with_note, at(0)));
-    let queued = engine.acquire_or_wait(&mut b, &with_note, LONG_MS, || Some(1), at(0));
+    let first = granted(engine.acquire(&mut a, &with_metadata, at(0)));
+    let queued = engine.acquire_or_wait(&mut b, &with_metadata, LONG_MS, || Some(1), at(0));
     assert!(matches!(queued, Outcome::Queued { .. }));
     let Outcome::Queued { ticket, .. } =
-        engine.acquire_or_wait(&mut c, &with_note, LONG_MS, || Some(2), at(0))
+        engine.acquire_or_wait(&mut c, &with_metadata, LONG_MS, || Some(2), at(0))
     else {
         panic!("the queue has room")
     };
@@ -254,19 +258,19 @@ fn a_note_moves_from_the_queue_to_the_hold_and_is_counted_once() {
 }
 
 #[test]
-fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
+fn short_metadata_take_blocks_then_records_and_are_refused_at_the_bound() {
     let engine = locks_with(tight());
     let [mut a, mut b] = seats(&engine);
-    fn with_note(name: &str) -> Acquire<'_> {
+    fn with_metadata(name: &str) -> Acquire<'_> {
         Acquire {
-            note: b"2f1c9a52-7d0e-4c38-9a6e-2f0f6f1f8a11",
+            metadata: b"2f1c9a52-7d0e-4c38-9a6e-2f0f6f1f8a11",
             ..Acquire::exclusive(key(name), 1000)
         }
     }
     let mut names = Vec::new();
     let outcome = loop {
         let name = format!("k{}", names.len());
-        match engine.acquire(&mut a, &with_note(&name), at(0)) {
+        match engine.acquire(&mut a, &with_metadata(&name), at(0)) {
             Outcome::Granted(grant) => names.push((name, grant.fence)),
             other => break other,
         }
@@ -276,7 +280,7 @@ fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
     // Wherever they are, they are shown, found when all holds are walked over, and given back.
     for (name, fence) in &names {
         let holder = held(acquire(&engine, &mut b, name, 10, at(1)));
-        assert_eq!((*holder.note).len(), 36);
+        assert_eq!((*holder.metadata).len(), 36);
         assert_eq!(holder.fence, *fence);
     }
     let (mut from, mut met) = (Some(Cursor::default()), 0);
@@ -286,7 +290,7 @@ fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
             1000,
             || at(1),
             |hold| {
-                met += usize::from(hold.note.len() == 36 && hold.held_ms == 1);
+                met += usize::from(hold.metadata.len() == 36 && hold.held_ms == 1);
             },
         );
     }
@@ -298,19 +302,19 @@ fn short_notes_take_blocks_then_records_and_are_refused_at_the_bound() {
 }
 
 #[test]
-fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
+fn a_short_metadata_stays_with_its_hold_through_all_that_can_happen_to_it() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);
     let request = Acquire {
-        note: b"me",
+        metadata: b"me",
         ..Acquire::exclusive(key("k"), 1000)
     };
-    let note = |now| {
+    let metadata = |now| {
         let state = engine.query(key("k"), at(now)).unwrap();
-        state.holders.first().map(|holder| holder.note.to_vec())
+        state.holders.first().map(|holder| holder.metadata.to_vec())
     };
     let grant = granted(engine.acquire(&mut a, &request, at(0)));
-    assert_eq!(note(0).as_deref(), Some(&b"me"[..]));
+    assert_eq!(metadata(0).as_deref(), Some(&b"me"[..]));
     assert!(matches!(
         engine.renew(&a, key("k"), grant.fence, 2000, at(1)),
         Renewal::Renewed { .. }
@@ -321,10 +325,10 @@ fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
         engine.renew(&a, key("k"), grant.fence, 3000, at(3)),
         Renewal::Renewed { .. }
     ));
-    assert_eq!(note(3).as_deref(), Some(&b"me"[..]));
+    assert_eq!(metadata(3).as_deref(), Some(&b"me"[..]));
     give_back(&engine, &mut a, "k", grant.fence, at(4));
     let (_, second) = engine.host().take_grant();
-    assert_eq!(note(4).as_deref(), Some(&b""[..]));
+    assert_eq!(metadata(4).as_deref(), Some(&b""[..]));
     give_back(&engine, &mut b, "k", second.fence, at(5));
     // Taken away by force, by its session's end and by time, it leaves nothing behind.
     let grant = granted(engine.acquire(&mut a, &request, at(6)));
@@ -337,7 +341,7 @@ fn a_short_note_stays_with_its_hold_through_all_that_can_happen_to_it() {
     granted(engine.acquire(&mut b, &request, at(10)));
     advance(&engine, at(1011));
     assert_eq!(engine.bytes(), 0);
-    assert_eq!(note(1012), None);
+    assert_eq!(metadata(1012), None);
 }
 
 #[test]
@@ -365,11 +369,11 @@ fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time
         }),
     ];
     for (way, end) in ways {
-        for note in [&b""[..], b"short", &[b'n'; 200]] {
+        for metadata in [&b""[..], b"short", &[b'n'; 200]] {
             let engine = locks();
             let mut a = seat(&engine);
             let request = Acquire {
-                note,
+                metadata,
                 ..Acquire::exclusive(key("k"), DAY_MS)
             };
             let grant = granted(engine.acquire(&mut a, &request, at(0)));
@@ -378,7 +382,12 @@ fn a_key_that_is_given_back_long_before_its_lease_ends_is_forgotten_in_good_time
             for minute in 1..=15 {
                 advance(&engine, at(minute * 60_000));
             }
-            assert_eq!(engine.keys(), 0, "{way}, note of {} bytes", note.len());
+            assert_eq!(
+                engine.keys(),
+                0,
+                "{way}, metadata of {} bytes",
+                metadata.len()
+            );
         }
     }
 }

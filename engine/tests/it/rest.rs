@@ -95,7 +95,7 @@ fn a_renewal_that_shortens_a_lease_wakes_the_home() {
 }
 
 #[test]
-fn a_shared_lease_and_one_with_a_long_note_wake_the_home() {
+fn a_shared_lease_and_one_with_a_long_metadata_wake_the_home() {
     let engine = one_shard();
     let mut a = seat(&engine);
     rest(&engine, at(0));
@@ -103,7 +103,7 @@ fn a_shared_lease_and_one_with_a_long_note_wake_the_home() {
     assert_eq!(engine.host().take_wakes(), [0]);
     rest(&engine, at(0));
     let noted = Acquire {
-        note: &[7; 500],
+        metadata: &[7; 500],
         ..Acquire::exclusive(key("noted"), 10)
     };
     granted(engine.acquire(&mut a, &noted, at(0)));

@@ -35,7 +35,7 @@ fn old(name: &str, number: u64) -> OldHold<'_> {
         span: Span::Ms(1_000),
         count: 1,
         held_ms: 50,
-        note: b"",
+        metadata: b"",
     }
 }
 
@@ -67,8 +67,8 @@ fn as_much_is_restored_as_was_held_whatever_the_limits_and_wherever_it_falls() {
         for number in 1..=HELD {
             let name = name(number);
             let old = OldHold {
-                // Short notes and long ones.
-                note: &[b'n'; 1024][..number as usize * 5],
+                // Short metadata and long ones.
+                metadata: &[b'n'; 1024][..number as usize * 5],
                 ..old(&name, number)
             };
             assert_eq!(engine.restore(&mut holder, &old, at(0)), Ok(true));
@@ -79,8 +79,11 @@ fn as_much_is_restored_as_was_held_whatever_the_limits_and_wherever_it_falls() {
             let name = name(number);
             let found = engine.query(key(&name), at(1)).unwrap();
             let found = &found.holders[0];
-            let note_bytes = number as usize * 5;
-            assert_eq!((found.fence, found.note.len()), (fence(number), note_bytes));
+            let metadata_bytes = number as usize * 5;
+            assert_eq!(
+                (found.fence, found.metadata.len()),
+                (fence(number), metadata_bytes)
+            );
         }
         // For new keys the limits are what they were.
         let mut taken = 0;
@@ -134,7 +137,7 @@ fn the_end_of_a_session_frees_what_was_restored_for_it() {
     let shared = OldHold {
         mode: Mode::Shared,
         count: 3,
-        note: b"why",
+        metadata: b"why",
         ..old("s", 9)
     };
     assert_eq!(engine.restore(&mut holder, &old("k", 7), at(0)), Ok(true));
@@ -153,7 +156,7 @@ fn shared_counted_and_noted_holds_come_back_as_they_were() {
     let shared = |number| OldHold {
         mode: Mode::Shared,
         count: 2,
-        note: b"why",
+        metadata: b"why",
         ..old("s", number)
     };
     // Whatever the order in which they are read.
@@ -164,7 +167,7 @@ fn shared_counted_and_noted_holds_come_back_as_they_were() {
     let fences: Vec<Fence> = state.holders.iter().map(|holder| holder.fence).collect();
     assert_eq!(fences, [fence(8), fence(9)]);
     assert_eq!(
-        (state.holders[0].count, &*state.holders[0].note),
+        (state.holders[0].count, &*state.holders[0].metadata),
         (2, &b"why"[..])
     );
     let third = granted(share(&engine, &mut three, "s", 100, at(1)));
@@ -182,7 +185,7 @@ fn a_second_exclusive_hold_of_one_key_is_not_restored() {
     assert_eq!(engine.restore(&mut one, &old("k", 7), at(0)), Ok(true));
     assert_eq!(engine.restore(&mut two, &old("k", 8), at(0)), Ok(false));
     let noted = OldHold {
-        note: b"n",
+        metadata: b"n",
         ..old("k", 8)
     };
     assert_eq!(engine.restore(&mut two, &noted, at(0)), Ok(false));
@@ -328,7 +331,7 @@ fn all_holds_are_met_by_a_walk_that_writes_them_down() {
     granted(share(&engine, &mut one, "s", 900, at(1)));
     granted(share(&engine, &mut two, "s", 900, at(2)));
     let noted = Acquire {
-        note: b"why",
+        metadata: b"why",
         span: Span::Session,
         ..Acquire::exclusive(key("n"), 1)
     };
@@ -346,7 +349,7 @@ fn all_holds_are_met_by_a_walk_that_writes_them_down() {
                     held.key.bytes().to_vec(),
                     held.owner,
                     held.is_session_bound,
-                    held.note.to_vec(),
+                    held.metadata.to_vec(),
                     held.held_ms,
                 ));
             },
@@ -402,7 +405,7 @@ fn the_host_hears_when_half_of_the_fences_are_used() {
 fn a_claim_that_makes_no_sense_is_refused_and_changes_nothing() {
     let engine = restarted();
     let mut holder = seat(&engine);
-    let note = [b'x'; engine::NOTE_BYTES_MAX + 1];
+    let metadata = [b'x'; engine::NOTE_BYTES_MAX + 1];
     for (bad, why) in [
         (
             OldHold {
@@ -429,11 +432,11 @@ fn a_claim_that_makes_no_sense_is_refused_and_changes_nothing() {
         ),
         (
             OldHold {
-                note: &note,
+                metadata: &metadata,
                 ..old("k", 7)
             },
-            Invalid::Note {
-                note_bytes: note.len(),
+            Invalid::Metadata {
+                metadata_bytes: metadata.len(),
             },
         ),
     ] {

@@ -24,8 +24,8 @@ fn end(engine: &Locks, seats: &mut [&mut Seat], now: u64) {
 fn ending_a_session_frees_all_it_holds_and_ends_all_its_waits() {
     let engine = locks();
     let [mut a, mut b, mut c] = seats(&engine);
-    let note = Acquire {
-        note: b"n",
+    let metadata = Acquire {
+        metadata: b"n",
         ..Acquire::exclusive(key("noted"), 500)
     };
     let reentrant = Acquire {
@@ -33,7 +33,7 @@ fn ending_a_session_frees_all_it_holds_and_ends_all_its_waits() {
         ..Acquire::exclusive(key("reentered"), 500)
     };
     take(&engine, &mut a, "plain", 500, at(0));
-    granted(engine.acquire(&mut a, &note, at(0)));
+    granted(engine.acquire(&mut a, &metadata, at(0)));
     granted(engine.acquire(&mut a, &session_bound("bound"), at(0)));
     granted(engine.acquire(&mut a, &reentrant, at(0)));
     granted(engine.acquire(&mut a, &reentrant, at(0)));

@@ -7,7 +7,7 @@ use engine::{
 
 fn take_over(engine: &Locks, seat: &mut Seat, from: Option<Fence>, now: Tick) -> Option<Grant> {
     let request = Acquire {
-        note: b"mine now",
+        metadata: b"mine now",
         ..Acquire::exclusive(key("k"), 100)
     };
     match engine.take_over(seat, &request, from, now)? {
@@ -26,7 +26,7 @@ fn the_holder_loses_the_key_and_is_told() {
     assert_eq!(new.until, at(102));
     let holder = held(acquire(&engine, &mut a, "k", 1, at(3)));
     assert_eq!(
-        (holder.owner, &*holder.note),
+        (holder.owner, &*holder.metadata),
         (Some(b.session()), &b"mine now"[..])
     );
     let lost = engine.host().take();

@@ -86,7 +86,7 @@ impl Batch {
             mode: acquire.mode,
             span: owner.span(acquire.lease),
             reentrant: acquire.is_reentrant,
-            note: acquire.metadata.as_bytes(),
+            metadata: acquire.metadata.as_bytes(),
             asks_who: true,
         };
         let session = seat.session();
@@ -104,7 +104,7 @@ impl Batch {
                 mode: request.mode,
                 span: request.span,
                 note: match shared.storage {
-                    Some(_) => request.note.into(),
+                    Some(_) => request.metadata.into(),
                     None => Box::default(),
                 },
                 trace_id: (!acquire.trace_id.as_str().is_empty())
@@ -128,7 +128,7 @@ impl Batch {
                     key: acquire.key.as_bytes(),
                     mode: request.mode,
                     span: request.span,
-                    note: request.note,
+                    note: request.metadata,
                     trace_id: acquire.trace_id.as_str(),
                 };
                 let asker = &self.connection.session;

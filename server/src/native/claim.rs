@@ -40,7 +40,7 @@ impl Batch {
             count: claim.hold_count,
             // Since when it knows best itself; here it counts from its claim.
             held_ms: 0,
-            note: claim.metadata.as_bytes(),
+            metadata: claim.metadata.as_bytes(),
         };
         match shared.engine.claim(seat, &old, now) {
             Claimed::Granted(grant) => {
@@ -48,7 +48,7 @@ impl Batch {
                     key: key.as_bytes(),
                     mode: old.mode,
                     span: claim.lease.into(),
-                    note: old.note,
+                    note: old.metadata,
                     trace_id: "",
                 };
                 (self.core.books).claimed(session, &terms, &grant, !was_held, now);

@@ -101,6 +101,6 @@ pub(crate) fn wire_holder<'a>(
         is_session_bound: holder.is_session_bound,
         is_you: owner == you,
         client_name: ClientName::clipped(session.map_or("", |session| &session.client_name)),
-        metadata: Metadata::new(&holder.note).unwrap_or_default(),
+        metadata: Metadata::new(&holder.metadata).unwrap_or_default(),
     })
 }

@@ -390,13 +390,13 @@ impl<'a> Section<'a> {
     }
 }
 
-fn exclusive<'r>(name: &'r Name<'_>, span: Span, note: &'r [u8]) -> Acquire<'r> {
+fn exclusive<'r>(name: &'r Name<'_>, span: Span, metadata: &'r [u8]) -> Acquire<'r> {
     Acquire {
         key: name.key(),
         mode: Mode::Exclusive,
         span,
         reentrant: false,
-        note,
+        metadata,
         asks_who: false,
     }
 }

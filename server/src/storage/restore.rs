@@ -171,6 +171,6 @@ fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a
         },
         count: lease.count.max(1),
         held_ms: now_unix_ms.saturating_sub(lease.granted_unix_ms),
-        note: lease.note,
+        metadata: lease.note,
     }
 }

@@ -206,7 +206,7 @@ struct CollectedHold {
 impl Collected {
     fn add(&mut self, held: &Held<'_>) {
         let key = self.append(held.key.bytes());
-        let note = self.append(held.note);
+        let note = self.append(held.metadata);
         self.holds.push(CollectedHold {
             key,
             note,

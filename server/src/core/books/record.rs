@@ -56,7 +56,7 @@ impl<'a> RecordTerms<'a> {
             key,
             mode: holder.mode,
             is_session_bound: holder.is_session_bound,
-            note: &holder.note,
+            note: &holder.metadata,
         }
     }
 }
@@ -179,7 +179,7 @@ impl Books {
                     count: hold.count,
                     until_unix_ms: storage.unix_ms(hold.until),
                     granted_unix_ms: storage.unix_ms(now).saturating_sub(hold.held_ms),
-                    note: &hold.note,
+                    note: &hold.metadata,
                 },
             ),
             (Some(hold), CountChange::Down) => self.replies.push_record(&Record::Released {

@@ -178,7 +178,7 @@ fn lock(shared: &Shared, key: &[u8], state: &KeyState, holders_max: usize, now: 
 
 fn describe(shared: &Shared, holder: &Holder, now: Tick) -> LockHolder {
     let session = holder.owner.and_then(|owner| shared.registry().find(owner));
-    let (metadata, metadata_hex) = text_and_hex(&holder.note);
+    let (metadata, metadata_hex) = text_and_hex(&holder.metadata);
     LockHolder {
         fence: holder.fence.get(),
         session_id: session.as_ref().map(|session| session.public_id),

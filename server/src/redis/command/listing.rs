@@ -186,7 +186,7 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     let ours = Some(call.section.port.session.id);
     let kind_of = |state: &KeyState| -> Option<&'static str> {
         let holder = state.holders.first()?;
-        let entry = crate::redis::value::Value::decode(&holder.note);
+        let entry = crate::redis::value::Value::decode(&holder.metadata);
         let is_hash = holder.owner == ours && entry.token().is_none();
         Some(if is_hash { "hash" } else { "string" })
     };

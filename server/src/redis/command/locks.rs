@@ -104,7 +104,7 @@ fn wait(
         mode: request.mode,
         span,
         reentrant: false,
-        note: metadata,
+        metadata,
         asks_who: false,
     };
     call.client.last_wait += 1;
@@ -162,7 +162,7 @@ fn hold_of(
     let holders = state.map_or(&[][..], |state| &state.holders);
     let is_asked_for = |holder: &&Holder| {
         holder.owner == Some(section.port.session.id)
-            && Value::decode(&holder.note).token() == Some(owner)
+            && Value::decode(&holder.metadata).token() == Some(owner)
             && fence.is_none_or(|fence| fence == fence_number(holder.fence))
     };
     holders.iter().find(is_asked_for).map(|holder| holder.fence)
@@ -244,9 +244,9 @@ pub(super) fn write_state(section: &Section<'_>, state: &KeyState, out: &mut Wri
 
 fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
     let mut meta: &[u8] = &[];
-    let owner = match Value::decode(&holder.note) {
+    let owner = match Value::decode(&holder.metadata) {
         _ if holder.owner != Some(section.port.session.id) => {
-            meta = &holder.note;
+            meta = &holder.metadata;
             section.foreign_value(holder)
         }
         Value::Text(owner) | Value::Hash(owner) => owner.into(),

@@ -306,7 +306,7 @@ pub(crate) fn fenced_token(section: &Section<'_>, name: &Name<'_>) -> Option<u64
             .engine
             .query(lock.key(), section.now)?;
         let holder = state.holders.first()?;
-        let is_hash = matches!(Value::decode(&holder.note), Value::Hash(_));
+        let is_hash = matches!(Value::decode(&holder.metadata), Value::Hash(_));
         let is_ours = holder.owner == Some(section.port.session.id);
         (is_ours && is_hash).then_some(holder.fence.get())
     };

@@ -47,7 +47,7 @@ impl Section<'_> {
                 Entry::Foreign(Box::new(holder))
             }
             Some(holder) => {
-                let value = Value::decode(&holder.note);
+                let value = Value::decode(&holder.metadata);
                 let held = |value: &[u8]| Held {
                     value: value.into(),
                     fence: holder.fence,

@@ -20,7 +20,7 @@ impl Section<'_> {
                     key: request.key.bytes(),
                     mode: request.mode,
                     span: request.span,
-                    note: request.note,
+                    note: request.metadata,
                     trace_id: "",
                 };
                 (core.books).granted(session, session, &terms, &grant, 0, self.now);
