@@ -173,7 +173,7 @@ fn an_open_loop_asks_no_more_than_it_should() {
 
 #[test]
 fn locks_are_held_renewed_and_run_out() {
-    let (_, rows) = rows_of("--renew --expiry --peer fencepost --keys 5000 --spread 300ms");
+    let (_, rows) = rows_of("--renew --expiry --peer fencepost --keys 5000 --spread 1s");
     assert_eq!(rows.len(), 2);
     let (expiry, renew) = (&rows[0], &rows[1]);
     assert_eq!(expiry["workload"], "expiry");

@@ -7,7 +7,7 @@ use crate::observe::json_text::text_and_hex;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use engine::{Cursor, Holder, Key, KeyState, Tick};
+use engine::{Cursor, Holder, KEY_BYTES_MAX, Key, KeyState, Tick};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -132,9 +132,10 @@ pub(super) async fn list(State(view): State<Arc<View>>, uri: Uri) -> Response {
 pub(super) async fn one(State(view): State<Arc<View>>, uri: Uri) -> Response {
     let path = uri.path();
     let bytes = parameters::path_bytes(path.strip_prefix("/locks/").unwrap_or(path));
-    let key = match Key::new(&bytes) {
-        Ok(key) => key,
-        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    let Ok(key) = Key::new(&bytes) else {
+        let length = bytes.len();
+        let message = format!("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {length}");
+        return refuse(StatusCode::BAD_REQUEST, &message);
     };
     let now = view.shared.clock.now();
     let state = (view.shared.engine).query_up_to(key, HOLDERS_MAX, now);
