@@ -152,7 +152,7 @@ impl Snapshot {
         page.histogram(
             "acquire_wait",
             "How long granted acquires had waited, to the millisecond below",
-            &[(None, totals.acquire_wait.clone().into())],
+            &[(None, totals.acquire_wait.into())],
         )
     }
 
@@ -162,8 +162,8 @@ impl Snapshot {
             "lock_held",
             "How long locks had been held when they were released or lost, to the millisecond below",
             &[
-                (Some(("ended", "released")), totals.held.clone().into()),
-                (Some(("ended", "lost")), self.lost_held.clone().into()),
+                (Some(("ended", "released")), totals.held.into()),
+                (Some(("ended", "lost")), self.lost_held.into()),
             ],
         )?;
         page.counter("renewals", "Renewals that were asked for", totals.renewals)?;
