@@ -74,7 +74,7 @@ pub use engine::{Batch, Engine, WARM_MAX};
 pub use fault::{Fault, inject};
 pub use session::SessionId;
 pub use session::seat::{Seat, Ticket};
-pub use shard::lag::LAG_BUCKETS;
+pub use shard::LAG_BUCKETS;
 pub use sync::bound_mark::BoundMark;
 pub use sync::mailbox::{Mailbox, MailboxFull, Posted};
 pub use sync::sleep::SleepFlag;

@@ -174,6 +174,12 @@ impl Cell {
         Lease::from_bits(self.lease.load(Ordering::Acquire))
     }
 
+    fn replace_lease(&self, seen: Lease, new: Lease) -> bool {
+        self.lease
+            .compare_exchange(seen.bits(), new.bits(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
     /// The one way from one word to another outside the room.
     #[inline]
     pub(crate) fn replace_word(&self, seen: Word, new: Word) -> bool {
@@ -295,17 +301,7 @@ impl Cell {
                 Kind::Timed if lease.deadline().is_over(now) => return Renewal::Overdue,
                 Kind::Timed => {}
             }
-            let renewed = lease.with_deadline(deadline);
-            if self
-                .lease
-                .compare_exchange(
-                    lease.bits(),
-                    renewed.bits(),
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                )
-                .is_ok()
-            {
+            if self.replace_lease(lease, lease.with_deadline(deadline)) {
                 break;
             }
         }
@@ -334,17 +330,8 @@ impl Cell {
     /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it
     /// was renewed, ended or replaced meanwhile.
     pub(crate) fn try_end_lease(&self, seen: Lease) -> bool {
-        if fault!(ExpiryLeavesLease) {
-            return true;
-        }
-        self.lease
-            .compare_exchange(
-                seen.bits(),
-                seen.ended().bits(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_ok()
+        let ended = seen.ended();
+        fault!(ExpiryLeavesLease) || self.replace_lease(seen, ended)
     }
 
     /// Writes into the lease of a grant that is over and whose word is free since when it is: the

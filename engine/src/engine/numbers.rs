@@ -2,8 +2,9 @@
 
 use super::Engine;
 use crate::api::Host;
-use crate::shard::lag::LAG_BUCKETS;
+use crate::shard::LAG_BUCKETS;
 use crate::sync::Ordering;
+use types::HistogramCounts;
 
 impl<H: Host> Engine<H> {
     /// How many keys have a cell in one shard: held, waited for, or remembered.
@@ -40,16 +41,11 @@ impl<H: Host> Engine<H> {
     }
 
     /// How many leases the wheel has expired on time, under 2 ms late, under 4, under 8 and so on.
-    pub fn expiry_lag(&self) -> [u64; LAG_BUCKETS] {
-        let mut totals = [0; LAG_BUCKETS];
+    pub fn expiry_lag(&self) -> HistogramCounts<LAG_BUCKETS> {
+        let mut total = HistogramCounts::default();
         for shard in &self.shards {
-            shard.lag.add_to(&mut totals);
+            total.add(&shard.lag.counts());
         }
-        totals
-    }
-
-    /// How late they were altogether.
-    pub fn expiry_lag_sum_ms(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lag.sum_ms()).sum()
+        total
     }
 }

@@ -12,7 +12,6 @@ mod expiry;
 mod hand_off;
 mod home;
 mod inbox;
-pub(crate) mod lag;
 mod metadata;
 mod plain;
 mod record;
@@ -30,11 +29,12 @@ use crate::table::{Found, Table, TableFull};
 use crate::time::rest::RestsUntil;
 use crate::time::tick::Tick;
 use crate::time::wheel::Wheel;
-use lag::LagRecord;
 use room::Room;
 use std::sync::Arc;
-use types::Fence;
-use types::Key;
+use types::{Fence, Histogram, Key};
+
+/// On time, then under 2, 4, 8 ... ms; the last takes everything from four minutes on.
+pub const LAG_BUCKETS: usize = 20;
 
 /// What all shards share.
 pub(crate) struct Common<H: Host> {
@@ -70,7 +70,8 @@ pub(crate) struct Shard<H: Host> {
     /// Until when the home sleeps, if it does. See `inbox.rs`.
     pub(crate) rests_until: RestsUntil,
     pub(crate) home: Mutex<Home>,
-    pub(crate) lag: LagRecord,
+    /// How late leases were expired by the wheel, in milliseconds.
+    pub(crate) lag: Histogram<LAG_BUCKETS>,
 }
 
 /// What only the home core touches: the wheel, and the part of the inbox that was taken and not
@@ -141,7 +142,7 @@ impl<H: Host> Shard<H> {
                 wheel: Wheel::new(now),
                 inbox_rest: NONE,
             }),
-            lag: LagRecord::new(),
+            lag: Histogram::default(),
         }
     }
 

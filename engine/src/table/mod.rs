@@ -389,17 +389,14 @@ impl Table {
     /// Whether every search for this hash from now on comes upon this slot.
     #[cold]
     fn leads_to(&self, slot: u32, hash: u64, guard: &Guard) -> bool {
-        if fault!(OldEntryTrusted) {
-            return true;
-        }
         let mut index = self.current(guard);
         loop {
             match index.search(hash, |other| (other == slot).then_some(())) {
                 Search::Found(()) => return true,
-                Search::Absent => return false,
+                Search::Absent => return fault!(OldEntryTrusted),
                 Search::Moved => match index.next.load(guard) {
                     Some(next) => index = next,
-                    None => return false,
+                    None => return fault!(OldEntryTrusted),
                 },
             }
         }

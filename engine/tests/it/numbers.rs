@@ -235,7 +235,7 @@ fn metadata_moves_from_the_queue_to_the_hold_and_is_counted_once() {
     let engine = locks_with(tight());
     let [mut a, mut b, mut c] = seats(&engine);
     let with_metadata = Acquire {
-        metadata: b"host, job",
+        metadata: b"host, task",
         ..Acquire::exclusive(Key::new(b"k").unwrap(), LONG_MS)
     };
     let first = granted(engine.acquire(&mut a, &with_metadata, at(0)));

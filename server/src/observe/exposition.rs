@@ -22,6 +22,7 @@ use log::LogNumbers;
 use page::{HistogramData, Page, Unit};
 use std::fmt;
 use std::sync::atomic::Ordering;
+use types::HistogramCounts;
 
 /// The page as of now. `oldest_ms` is how long the oldest lock has been held.
 pub(crate) fn page(shared: &Shared, oldest_ms: u64, format: Format) -> String {
@@ -72,7 +73,7 @@ impl Snapshot {
                 ("superseded", count(&losses.superseded)),
             ],
             lost_held: losses.held.counts(),
-            expiry_lag: HistogramData::new(&engine.expiry_lag(), engine.expiry_lag_sum_ms()),
+            expiry_lag: engine.expiry_lag().into(),
             pushes_dropped: host.posts.iter().map(|post| count(&post.dropped)).sum(),
             audit_written: shared.audit().map_or(0, |audit| audit.written()),
             audit_dropped: shared.audit().map_or(0, |audit| audit.dropped()),
@@ -394,9 +395,9 @@ impl Snapshot {
     }
 }
 
-impl From<DurationTotals> for HistogramData {
-    fn from(totals: DurationTotals) -> Self {
-        HistogramData::new(&totals.buckets, totals.sum)
+impl<const N: usize> From<HistogramCounts<N>> for HistogramData {
+    fn from(counts: HistogramCounts<N>) -> Self {
+        HistogramData::new(&counts.buckets, counts.sum)
     }
 }
 
