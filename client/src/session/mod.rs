@@ -78,6 +78,9 @@ struct Current {
     life: Arc<SessionLife>,
     /// Connections of the present round that are open.
     connection_count: usize,
+    /// The server restarted and has not heard any claims. Kept until the session is resumed, in
+    /// case the attempt to do so fails.
+    must_resume: bool,
 }
 
 /// The connection that a task lost, for the decision how to open the next one.
@@ -334,6 +337,9 @@ impl Session {
                 .broken
                 .is_some_and(|broken| broken.era == state.era)
         {
+            if let Some(current) = &mut state.current {
+                current.must_resume = true;
+            }
             return Heard::MustResume(key);
         }
         let ttl = Duration::from_millis(welcome.session_ttl_ms.into());
@@ -352,6 +358,7 @@ impl Session {
                 key: welcome.session,
                 life: Arc::new(SessionLife::new(ttl, sent)),
                 connection_count: 0,
+                must_resume: false,
             });
         }
         if is_resume {
@@ -365,6 +372,7 @@ impl Session {
         if is_resume {
             // The server has ended all others.
             current.connection_count = 0;
+            current.must_resume = false;
         }
         current.key = welcome.session;
         current.life.kept(sent, ttl);
@@ -398,12 +406,12 @@ impl Session {
 impl State {
     fn next_opening(&self, broken: Option<Broken>) -> Opening {
         let must_repeat = broken.is_some_and(|it| it.has_backlog && it.era == self.era);
-        match &self.current {
-            None => Opening::New,
-            Some(current) if current.connection_count == 0 || must_repeat => {
-                Opening::Resume(current.key)
-            }
-            Some(current) => Opening::Join(current.key),
+        let Some(current) = &self.current else {
+            return Opening::New;
+        };
+        match current.connection_count == 0 || current.must_resume || must_repeat {
+            true => Opening::Resume(current.key),
+            false => Opening::Join(current.key),
         }
     }
 }

@@ -175,6 +175,8 @@ fn a_connection_that_joins_a_recovering_server_resumes_unless_another_has_since(
     let Heard::MustResume(same) = hear(opening, first) else {
         panic!("no connection would claim anything");
     };
+    // Also the attempt after this one, should it fail.
+    assert_eq!(world.next_opening(None), Opening::Resume(same));
     let Heard::Welcomed(back) = hear(Opening::Resume(same), first) else {
         panic!("the session lives");
     };
