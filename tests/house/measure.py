@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-CRATES = "types protocol engine wal server client resource bench loom-tests crash-tests fuzz-tests fuzz".split()
+CRATES = "types protocol engine disk wal server client resource bench loom-tests crash-tests fuzz-tests fuzz".split()
 WORDS = ["whoever", "somebody", "nobody", "everybody", "anybody", "those who"]
 COLUMNS = 100
 RUN = 6

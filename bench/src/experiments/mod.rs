@@ -6,11 +6,12 @@
 //!
 //! | folder       | what                                                                        |
 //! |--------------|-----------------------------------------------------------------------------|
-//! | `stories/`   | one experiment each                                                         |
-//! | `locks/`     | the locks they take, one file per backend; Redlock; Fencepost by its frames |
+//! | `stories/`   | one experiment each; `cluster.rs`: the five servers of Redlock              |
+//! | `locks/`     | the locks they take, one file per backend; Fencepost by its frames          |
 //! | `processes/` | workers, servers that are killed, moved clocks, the resource                |
 //! | `report/`    | tables, claims, JSON, plots                                                 |
 
+mod http;
 mod locks;
 pub(crate) mod processes;
 mod report;

@@ -2,7 +2,7 @@
 //! taken queues at the server. The fence is the revision at which the lock became ours.
 
 use super::{Lock, Wish};
-use crate::experiments::processes::http;
+use crate::experiments::http;
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;

@@ -2,7 +2,6 @@
 //! program would use them. Every backend is used as well as it can be: each gives a fence, and each
 //! release is a compare-and-delete.
 
-pub(crate) mod cluster;
 pub(crate) mod etcd;
 mod fencepost;
 pub(crate) mod redis;

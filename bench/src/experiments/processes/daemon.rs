@@ -2,7 +2,7 @@
 //! never by name.
 
 use super::clock::FakeClock;
-use super::http;
+use crate::experiments::http;
 use crate::load::peers::child::{Process, free_address};
 use crate::load::peers::embedded::READY;
 use crate::load::peers::etcd;

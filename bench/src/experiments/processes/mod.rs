@@ -3,6 +3,5 @@
 pub(crate) mod clock;
 pub(crate) mod crew;
 pub(crate) mod daemon;
-pub(crate) mod http;
 pub(crate) mod store;
 pub(crate) mod worker;

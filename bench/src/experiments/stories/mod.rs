@@ -1,5 +1,6 @@
 //! One experiment each; `measured.rs` has those that run a workload of the bench and read its rows.
 
+mod cluster;
 pub(crate) mod expiry;
 pub(crate) mod liveness;
 pub(crate) mod measured;
@@ -9,3 +10,4 @@ pub(crate) mod renew;
 pub(crate) mod restart;
 mod skew;
 pub(crate) mod toctou;
+mod two_writers;

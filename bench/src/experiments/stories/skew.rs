@@ -11,8 +11,8 @@
 //! is down. With `none` there is nothing else to begin fences from; with `lease`, time that has
 //! passed cannot be told from a clock set forward.
 
-use super::redlock::{Seen, write_both};
-use crate::experiments::locks::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
+use super::cluster::{ALL, Cluster, Grant, NEAR, TTL, take, unix_s};
+use super::two_writers::{Seen, write_both};
 use crate::experiments::processes::clock::FakeClock;
 use crate::experiments::processes::daemon::Daemon;
 use crate::experiments::report::{Report, fences, on, yes};

@@ -12,7 +12,7 @@
 //! fewer of them. Leaves out: what happens when the locks are renewed instead.
 
 use super::fill::fill;
-use super::measure::Measurement;
+use super::measurement::Measurement;
 use super::renew::{PIPELINE, SESSIONS};
 use super::workload::Waiting;
 use crate::load::generator::{Generator, Port, Script};

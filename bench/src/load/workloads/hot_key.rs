@@ -14,7 +14,7 @@
 
 use super::bound::bounded_by;
 use super::many_keys::ManyKeys;
-use super::measure::{Measurement, drained};
+use super::measurement::{Measurement, drained};
 use super::workload::{Waiting, Workload};
 use crate::load::checker::Checker;
 use crate::load::fairness::Fairness;

@@ -7,7 +7,7 @@
 //!
 //! Leaves out: contention, expiry, and the work of a client library.
 
-use super::measure::{Measurement, drained};
+use super::measurement::{Measurement, drained};
 use super::workload::Setting;
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::options::Options;

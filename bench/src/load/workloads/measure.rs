@@ -1,8 +1,8 @@
 //! The dispatcher: brings a peer's protocol and a workload together.
 
+use super::measurement::Measurement;
 use super::workload::{Setting, Waiting, Workload};
 use super::{expiry, hot_key, many_keys, renew};
-use crate::load::generator::{Generator, Script};
 use crate::load::options::Options;
 use crate::load::peers::etcd::Etcd;
 use crate::load::peers::fencepost::Fencepost;
@@ -11,20 +11,6 @@ use crate::load::peers::redlock::Redlock;
 use crate::load::peers::{Peer, PeerName};
 use crate::load::sample::Sample;
 use crate::load::speaker::Speaker;
-use std::net::SocketAddr;
-use std::time::Duration;
-
-/// How long what is under way may take to end after a measurement.
-const DRAIN: Duration = Duration::from_secs(10);
-
-/// A setting, with all it takes to measure it.
-pub(super) struct Measurement<'a> {
-    pub(super) peer: &'a Peer,
-    pub(super) options: &'a Options,
-    pub(super) setting: Setting,
-    /// Where each link connects to.
-    pub(super) addresses: &'a [SocketAddr],
-}
 
 /// Measures one setting of one peer, once.
 pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Result<Sample, String> {
@@ -77,22 +63,5 @@ fn with<S: Speaker>(
             let can_look = measurement.peer.name != PeerName::Etcd;
             renew::run(measurement, speaker, can_look)
         }
-    }
-}
-
-/// Lets what is under way end, so that the next measurement finds every lock free.
-pub(super) fn drained<S: Speaker>(
-    generator: &mut Generator<S>,
-    script: &mut impl Script<S>,
-) -> Result<(), String> {
-    let until = generator.now() + DRAIN.as_nanos() as u64;
-    generator.run(script, until)?;
-    if script.is_done() {
-        Ok(())
-    } else {
-        Err(format!(
-            "requests were still unanswered {} s after the end",
-            DRAIN.as_secs()
-        ))
     }
 }

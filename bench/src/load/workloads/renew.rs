@@ -9,7 +9,7 @@
 //! Leaves out: leases that run out because a client is too slow to renew them.
 
 use super::fill::fill;
-use super::measure::{Measurement, drained};
+use super::measurement::{Measurement, drained};
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::sample::{Figures, LATENCY, Meter, Sample, add_quantiles, histogram};
 use crate::load::speaker::{Answer, Ask, Speaker};

@@ -6,8 +6,8 @@
 //!
 //! A partition is a client that does not ask some of the servers; the network itself is whole.
 
-use super::redis::Redis;
-use super::wire::{Tried, Wire};
+use crate::experiments::locks::redis::Redis;
+use crate::experiments::locks::wire::{Tried, Wire};
 use crate::experiments::processes::clock::FakeClock;
 use crate::experiments::processes::daemon::{Daemon, RedisSettings};
 use std::time::{Duration, Instant};
