@@ -13,6 +13,11 @@ pub trait Host: Send + Sync {
     /// How a waiter is reached.
     type Waiter: Send;
 
+    /// What a waiter keeps on the heap outside the engine. Counted in `bytes_max` while it waits.
+    fn waiter_bytes(&self, _waiter: &Self::Waiter) -> u64 {
+        0
+    }
+
     /// The lock was handed to this waiter. A host that finds its client gone releases the lock
     /// like any other.
     fn granted(&self, waiter: Self::Waiter, grant: Grant);

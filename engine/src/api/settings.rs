@@ -31,6 +31,9 @@ pub struct Settings {
     /// How many bytes long keys and metadata may take altogether: at most half of it goes to keys,
     /// at most a quarter to blocks of short metadata, what those cannot use to other metadata. The
     /// first 16 bytes of a key are in its cell and do not count; `keys_max` bounds those.
+    /// What waiters keep outside the engine ([`Host::waiter_bytes`]) counts as metadata does.
+    ///
+    /// [`Host::waiter_bytes`]: crate::Host::waiter_bytes
     pub bytes_max: u64,
     /// How long a free key is remembered after its last lease would have ended.
     pub idle_ms: u64,

@@ -88,6 +88,34 @@ impl Drop for Metadata {
     }
 }
 
+/// Bytes that a waiter keeps outside the engine, counted as metadata is while it waits.
+#[derive(Default)]
+pub(crate) struct Kept {
+    bytes: u64,
+    budget: Option<Arc<MetadataBudget>>,
+}
+
+impl Kept {
+    /// Counts so many bytes. `None`: there is no room for them.
+    pub(crate) fn try_new(bytes: u64, budget: &Arc<MetadataBudget>) -> Option<Kept> {
+        if bytes == 0 {
+            return Some(Kept::default());
+        }
+        budget.try_take(bytes).then(|| Kept {
+            bytes,
+            budget: Some(budget.clone()),
+        })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.give_back(self.bytes);
+        }
+    }
+}
+
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.bytes.escape_ascii())

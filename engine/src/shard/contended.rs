@@ -12,7 +12,7 @@
 use super::room::{Room, Want};
 use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::api::{Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal};
-use crate::cell::metadata::Metadata;
+use crate::cell::metadata::{Kept, Metadata};
 use crate::cell::word::Word;
 use crate::cell::{Cell, Ending, Terms};
 use crate::memory::slot::NONE;
@@ -284,6 +284,9 @@ impl<H: Host> Contended<'_, H> {
         let Some(metadata) = Metadata::try_new(request.metadata, &common.metadata) else {
             return Outcome::Busy(Limit::Bytes);
         };
+        let Some(kept) = Kept::try_new(common.host.waiter_bytes(&waiter), &common.metadata) else {
+            return Outcome::Busy(Limit::Bytes);
+        };
         if common.waiters.fetch_add(1, Ordering::Relaxed) >= common.limits.waiters_max {
             common.waiters.fetch_sub(1, Ordering::Relaxed);
             return Outcome::Busy(Limit::Waiters);
@@ -293,6 +296,7 @@ impl<H: Host> Contended<'_, H> {
             mode: request.mode,
             span: request.span,
             metadata,
+            _kept: kept,
         };
         let (place, generation) = self.room.push_waiter(self.slot, deadline, want, waiter);
         // A new front is looked at as every front is: it may wait for the ceiling.

@@ -4,7 +4,7 @@
 //! `contended.rs`.
 
 use crate::cell::Seen;
-use crate::cell::metadata::Metadata;
+use crate::cell::metadata::{Kept, Metadata};
 use crate::session::SessionId;
 use crate::time::lease::{Kind, Lease};
 use crate::time::tick::Tick;
@@ -73,6 +73,8 @@ pub(crate) struct Want {
     pub(crate) mode: Mode,
     pub(crate) span: Span,
     pub(crate) metadata: Metadata,
+    /// Of what its waiter keeps outside the engine.
+    pub(crate) _kept: Kept,
 }
 
 /// A waiter's place: links of its queue and of the wheel, and the handle by which it is told.
@@ -380,6 +382,7 @@ mod tests {
                 mode: Mode::Exclusive,
                 span: Span::Session,
                 metadata: Metadata::default(),
+                _kept: Kept::default(),
             };
             let (place, _) = room.push_waiter(7, Tick::MAX, want, ());
             room.note_starved(7);

@@ -17,3 +17,4 @@ mod restart;
 mod sessions;
 mod take_over;
 mod threads;
+mod waiter_bytes;

@@ -267,7 +267,7 @@ settings! {
         /// Keys that are held, waited for or still remembered. A key of 16 bytes takes about 80
         /// bytes.
         keys_max: u64 = 16_777_216, count(), in 1..=1 << 32;
-        /// Bytes of keys and metadata altogether.
+        /// Bytes of keys and metadata altogether, those of acquires that wait included.
         bytes_max: u64 = 4 << 30, size(), in 1 << 20..=1 << 44;
         /// Holders that may share one key.
         shared_holders_max: u32 = 10_000, count(), in 1..=ENTRIES_MAX;

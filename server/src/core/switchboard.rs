@@ -56,6 +56,10 @@ impl Switchboard {
 impl Host for Switchboard {
     type Waiter = Waiter;
 
+    fn waiter_bytes(&self, waiter: &Waiter) -> u64 {
+        waiter.kept_bytes() as u64
+    }
+
     fn granted(&self, waiter: Waiter, grant: Grant) {
         // Whether the connection is still there only its core knows; if not, it gives the lock
         // back.

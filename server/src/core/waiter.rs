@@ -21,6 +21,14 @@ pub(crate) struct Waiter {
     pub(crate) asked: Tick,
 }
 
+impl Waiter {
+    /// What it keeps on the heap.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let trace_id = self.trace_id.as_deref().unwrap_or_default();
+        self.key.len() + self.note.len() + trace_id.len()
+    }
+}
+
 /// What an acquire or a claim asked for, as far as the log and the audit log want to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {

@@ -264,3 +264,29 @@ fn the_welcome_tells_the_bounds_of_the_connection() {
         other => panic!("no welcome but {other:?}"),
     });
 }
+
+/// Acquires that wait keep their keys. A million of them could take hundreds of megabytes beyond `bytes_max`.
+#[test]
+fn what_waits_counts_in_the_bytes_that_there_may_be() {
+    let config = |config: &mut server::Config| config.bytes_max = 1 << 20;
+    beside_a_healthy_client(config, |address| {
+        let key = "k".repeat(256);
+        let mut holder = Peer::connect(address, "holder");
+        let mut waiter = Peer::connect(address, "waiter");
+        let fence = holder.acquire(&key, LONG_MS);
+        let wait = acquire(&key, LONG_MS, LONG_MS);
+        let sent: Vec<u64> = (0..4_000).map(|_| waiter.send(&wait)).collect();
+        let last = *sent.last().unwrap();
+        assert_eq!(waiter.reply(last, busy), BusyBound::MEMORY);
+        assert!(holder.stat("busy_bytes_total") > 0);
+        // As many wait as there is room for. When one of them is served, one more may wait.
+        let length = holder.queue_length(&key);
+        assert!(length > 100, "{length}");
+        assert!(holder.release(&key, fence));
+        waiter.reply(sent[0], granted);
+        assert_eq!(holder.queue_length(&key), length - 1);
+        waiter.send(&wait);
+        assert_eq!(waiter.ask(&wait, busy), BusyBound::MEMORY);
+        assert_eq!(holder.queue_length(&key), length);
+    });
+}
