@@ -1,4 +1,5 @@
-//! A server's view: any stream of bytes. What decodes must encode to a frame that decodes to the same.
+//! A server's view: any stream of bytes. What decodes must encode to a frame that decodes to the
+//! same.
 
 use bytes::BytesMut;
 use protocol::{Frame, Request, limits};

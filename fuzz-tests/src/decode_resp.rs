@@ -1,9 +1,11 @@
-//! The Redis port's view: any stream of bytes, whole and cut in two, reads as the same commands and keeps its bounds.
+//! The Redis port's view: any stream of bytes, whole and cut in two, reads as the same commands and
+//! keeps its bounds.
 
 use protocol::resp::limits::{COMMAND_BYTES_MAX, STRICT_ARGS_MAX, STRICT_BULK_BYTES_MAX};
 use protocol::resp::{ProtocolError, Reader, first_arguments};
 
-/// See the module. The first byte says whether the reader is strict, the next two where the stream is cut.
+/// See the module. The first byte says whether the reader is strict, the next two where the stream
+/// is cut.
 pub fn run(data: &[u8]) {
     let Some(([strict, cut_low, cut_high], stream)) = data.split_first_chunk() else {
         return;

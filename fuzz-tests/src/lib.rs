@@ -1,8 +1,10 @@
-//! The bodies of the fuzz targets: each takes any bytes, must come to an end without a panic, and asserts what has to hold.
+//! The bodies of the fuzz targets: each takes any bytes, must come to an end without a panic, and
+//! asserts what has to hold.
 //!
-//! They run in two ways. `cargo +nightly fuzz run NAME` searches for inputs for as long as one lets it (`fuzz/`). And
-//! `cargo test -p fuzz-tests`, with any toolchain, runs each over its committed corpus (`fuzz/seeds/NAME`) and over a
-//! bounded number of mutations of it, the same ones for the same seed.
+//! They run in two ways. `cargo +nightly fuzz run NAME` searches for inputs for as long as one lets
+//! it (`fuzz/`). And `cargo test -p fuzz-tests`, with any toolchain, runs each over its committed
+//! corpus (`fuzz/seeds/NAME`) and over a bounded number of mutations of it, the same ones for the
+//! same seed.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A starting server's view of its data directory: any bytes as snapshot and segment. Few mutations get past checksums, so most
-//! inputs are a list of records, which are given their checksums here.
+//! A starting server's view of its data directory: any bytes as snapshot and segment. Few mutations
+//! get past checksums, so most inputs are a list of records, which are given their checksums here.
 //!
 //! ```text
 //! 0  RAW     u32 length of the snapshot, the snapshot, the segment

@@ -1,7 +1,7 @@
 //! Reasons and error codes: numbers that get new members as the protocol grows.
 //!
-//! Each is a number with names for the values known today, not an enum: a client must survive a reason that was
-//! invented after it, and pass it on unchanged.
+//! Each is a number with names for the values known today, not an enum: a client must survive a
+//! reason that is newer than itself, and pass it on unchanged.
 
 use std::fmt;
 
@@ -22,7 +22,8 @@ macro_rules! codes {
             /// Every value that has a name, in order: for tables, metrics and tests.
             pub const ALL: &'static [$name] = &[$($name::$value),*];
 
-            /// Its name in documents, logs and metrics; `"unknown"` for a number that came later than this crate.
+            /// Its name in documents, logs and metrics; `"unknown"` for a number that came later
+            /// than this crate.
             pub const fn name(self) -> &'static str {
                 match self.0 {
                     $($code => $text,)*
@@ -65,7 +66,8 @@ codes! {
         OUT_OF_TURN = 6, "out_of_turn";
         /// The session to join has ended, never was, or has another secret.
         SESSION_UNKNOWN = 7, "session_unknown";
-        /// The session ended while this connection was in use: it said goodbye elsewhere, or ran out of time.
+        /// The session ended while this connection was in use: it said goodbye elsewhere, or ran
+        /// out of time.
         SESSION_ENDED = 8, "session_ended";
         /// A repeated request is too old: the server no longer knows whether it took effect.
         FORGOTTEN = 9, "forgotten";
@@ -75,8 +77,6 @@ codes! {
         AT_CAPACITY = 11, "at_capacity";
         /// The server is going away.
         SHUTTING_DOWN = 12, "shutting_down";
-        /// The server failed in a way that is its own fault.
-        INTERNAL = 13, "internal";
     }
 }
 
@@ -95,12 +95,12 @@ codes! {
 }
 
 codes! {
-    /// Why a renewal, a release or another request that names a fence found no such lock. As good as the server's
-    /// memory: what ended long ago is [`NotHeldReason::UNSPECIFIED`].
+    /// Why a renewal, a release or another request that names a fence found no such lock. As far as
+    /// the server remembers: what ended long ago is [`NotHeldReason::UNSPECIFIED`].
     NotHeldReason(u8) {
         /// You do not hold it; the server no longer knows what became of it.
         UNSPECIFIED = 0, "unspecified";
-        /// Nobody was ever granted this fence of this key, as far as the server knows.
+        /// This fence of this key was never granted, as far as the server knows.
         NEVER = 1, "never";
         /// Its lease ran out.
         EXPIRED = 2, "expired";
@@ -118,9 +118,9 @@ codes! {
 codes! {
     /// Which bound was hit. Nothing happened; trying later may succeed.
     BusyBound(u8) {
-        /// Too many wait for this key.
+        /// Too many requests wait for this key.
         WAITERS_PER_KEY = 1, "waiters_per_key";
-        /// Too many wait for any key.
+        /// Too many requests wait, whatever for.
         WAITERS_TOTAL = 2, "waiters_total";
         /// The server knows as many keys as it can.
         KEYS = 3, "keys";
@@ -128,7 +128,7 @@ codes! {
         MEMORY = 4, "memory";
         /// This connection has too many unanswered requests.
         IN_FLIGHT = 5, "in_flight";
-        /// Too many share this key.
+        /// Too many holders share this key.
         SHARED_HOLDERS = 6, "shared_holders";
         /// A queue inside the server is full.
         LOAD = 7, "load";
@@ -138,7 +138,7 @@ codes! {
 codes! {
     /// Why the server grants nothing at the moment.
     UnavailableReason(u8) {
-        /// It restarted, and holders from before may still claim what is theirs.
+        /// It restarted, and earlier holders may still claim their locks.
         RECOVERING = 1, "recovering";
         /// It waits for the disk before it may issue higher fences.
         AT_CEILING = 2, "at_ceiling";

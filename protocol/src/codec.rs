@@ -1,7 +1,7 @@
 //! Readers and writers of single fields, and of the optional fields at the end of a message.
 //!
-//! Three shapes make up everything: little-endian numbers of fixed width; byte strings, a `u16` length and then the
-//! bytes; and optional fields, a `u8` tag and then a byte string.
+//! There are three shapes: little-endian numbers of fixed width; byte strings, a `u16` length and
+//! then the bytes; optional fields, a `u8` tag and then a byte string.
 
 use crate::error::DecodeError;
 use crate::field::{Fence, Key, Lease, Mode};
@@ -19,7 +19,7 @@ pub(crate) mod tag {
     pub(crate) const RECOVERING_MS: u8 = 11;
 }
 
-/// The flag of requests and holders that says how a lock is held.
+/// On requests and holders: the lock is shared.
 pub(crate) const FLAG_SHARED: u8 = 0x01;
 
 pub(crate) const fn mode_of(flags: u8) -> Mode {
@@ -157,14 +157,16 @@ pub(crate) fn at_most(field: &'static str, value: u32, value_max: u32) -> Result
     Ok(value)
 }
 
-/// The optional fields at the end of a message. The caller takes those it knows and lets the others pass.
+/// The optional fields at the end of a message. The caller takes those it knows and lets the others
+/// pass.
 pub(crate) struct Options<'r, 'a> {
     reader: &'r mut Reader<'a>,
     tag_previous: Option<u8>,
 }
 
 impl<'a> Options<'_, 'a> {
-    /// The next field's tag and value. Not an `Iterator`: `?` reads better than a `Result` inside an `Option`.
+    /// The next field's tag and value. Not an `Iterator`: `?` reads better than a `Result` inside
+    /// an `Option`.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u8, &'a [u8])>, DecodeError> {
         if self.reader.rest.is_empty() {
@@ -172,7 +174,8 @@ impl<'a> Options<'_, 'a> {
         }
         let tag = self.reader.u8("an optional field")?;
         let value = self.reader.bytes("an optional field")?;
-        // With rising tags a field that came twice is caught for free, and there is one order to write them in.
+        // With rising tags a field that came twice is caught for free, and there is one order to
+        // write them in.
         if self.tag_previous.is_some_and(|previous| tag <= previous) {
             return Err(DecodeError::OptionOutOfOrder { tag });
         }
@@ -191,7 +194,7 @@ pub(crate) fn option_array<const N: usize>(tag: u8, value: &[u8]) -> Result<[u8;
     })
 }
 
-/// How often a lock is held; absent when once, so that locks which are not reentrant do not pay for it.
+/// How often a lock is held. Absent when once, so that only reentrant locks pay for it.
 pub(crate) fn read_hold_count(value: &[u8]) -> Result<u32, DecodeError> {
     match u32::from_le_bytes(option_array(tag::HOLD_COUNT, value)?) {
         0 => Err(DecodeError::Zero {
@@ -208,7 +211,8 @@ pub(crate) fn write_hold_count(hold_count: u32, writer: &mut Writer<'_>) {
     }
 }
 
-/// For how much longer the server does not know all holders; absent when it does. Takes all optional fields there are.
+/// For how much longer the server does not know all holders; absent when it does. Reads to the end
+/// of the optional fields.
 pub(crate) fn read_recovering(reader: &mut Reader<'_>) -> Result<Option<u32>, DecodeError> {
     let mut recovering_ms = None;
     let mut options = reader.options();
@@ -261,7 +265,7 @@ impl<'b> Writer<'b> {
         self.array(value.to_le_bytes());
     }
 
-    /// The field `ttl_ms` of a lease. That a lease lives by its session is said by a flag.
+    /// The field `ttl_ms` of a lease. A flag says whether it lives by its session.
     #[inline]
     pub(crate) fn ttl_ms(&mut self, lease: Lease) {
         self.u32(match lease {
@@ -288,7 +292,7 @@ impl<'b> Writer<'b> {
         }
     }
 
-    /// Something of unknown length behind a `u16` that says how long it became.
+    /// A `u16` length and then what `write` appends, which has that length.
     pub(crate) fn sized(&mut self, write: impl FnOnce(&mut Writer<'_>)) {
         let length_at = self.out.len();
         self.u16(0);

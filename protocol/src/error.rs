@@ -6,9 +6,10 @@ pub use types::LimitError;
 
 /// Why a peer's bytes were refused. Never reaches further than the connection they came from.
 ///
-/// Errors of the framing ([`DecodeError::loses_framing`]) end that connection, since nobody knows where the next frame
-/// begins. All others concern one frame whose end and request id are known: the receiver answers that request with an
-/// error and reads on, so that one careless task does not cut off the others that share its connection.
+/// Errors of the framing ([`DecodeError::loses_framing`]) end that connection, since the receiver
+/// cannot find the next frame. All others concern one frame whose end and request id are known: the
+/// receiver answers that request with an error and reads on, so that one careless task does not cut
+/// off the others that share its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -60,13 +61,14 @@ pub enum DecodeError {
         /// As received.
         ttl_ms: u32,
     },
-    /// A lock that is to be nobody's is bound to a session, or counted for one.
+    /// A detached lock is bound to a session, or counted for one.
     DetachedWithSession,
-    /// A request has flags that the protocol does not define. They could change its meaning, so it is not guessed at.
+    /// A request has flags that the protocol does not define. They could change its meaning, so the
+    /// receiver does not guess.
     UnknownFlags {
         /// The request's operation.
         op: u8,
-        /// The bits nobody knows.
+        /// The undefined bits.
         flags: u8,
     },
     /// Optional fields must come in rising order of their tags, each at most once.
@@ -90,11 +92,11 @@ pub enum DecodeError {
     },
 }
 
-// Every `Result` of the decoder makes room for one.
+// Every `Result` of the decoder has room for one.
 const _: () = assert!(size_of::<DecodeError>() <= 48);
 
 impl DecodeError {
-    /// Whether the place where the next frame begins is lost, so that the connection cannot go on.
+    /// Whether the next frame cannot be found any more, so that the connection must close.
     pub fn loses_framing(&self) -> bool {
         matches!(self, Self::FrameTooLong { .. } | Self::FrameTooShort { .. })
     }

@@ -1,9 +1,9 @@
 //! The typed values that messages are made of.
 //!
-//! Whatever has a length on the wire is a type here, and checks its limit when it is made. So encoding cannot fail: the
-//! place that takes a key from a user reports a key that is too long, and no `append` can write a frame whose length
-//! fields lie. Plain numbers need no such care: any `u32` can be written truthfully, and the decoder refuses those
-//! beyond [`crate::limits`].
+//! Every value with a length on the wire has a type that checks its limit when it is made. So
+//! encoding cannot fail: the caller that takes a key from a user reports a key that is too long,
+//! and no `append` writes a frame whose length fields lie. Plain numbers need no type: any `u32`
+//! can be written as it is, and the decoder refuses those beyond [`crate::limits`].
 //!
 //! For everything but a key, empty and absent are the same.
 
@@ -127,15 +127,16 @@ byte_field! {
     Prefix, "prefix", limits::KEY_BYTES_MAX
 }
 byte_field! {
-    /// A note of the holder's, shown to those who are refused. Opaque to the server.
+    /// What a holder says about its lock, shown to refused clients. Opaque to the server.
     Metadata, "metadata", limits::METADATA_BYTES_MAX
 }
 byte_field! {
-    /// Where the next page begins. Opaque to the client; empty at the first page and after the last.
+    /// Where the next page begins. Opaque to the client; empty at the first page and after the
+    /// last.
     Cursor, "cursor", limits::CURSOR_BYTES_MAX
 }
 byte_field! {
-    /// What a client proves its rights with. Never printed.
+    /// Proves a client's rights. Never printed.
     Token, "token", limits::TOKEN_BYTES_MAX
 }
 show_escaped! { Prefix Metadata Cursor }
@@ -148,7 +149,7 @@ impl fmt::Debug for Token<'_> {
 }
 
 text_field! {
-    /// Who a client says it is: for people, not for decisions.
+    /// What a client calls itself: for people, not for decisions.
     ClientName, "client name", limits::CLIENT_NAME_BYTES_MAX
 }
 text_field! {
@@ -156,7 +157,7 @@ text_field! {
     ServerName, "server name", limits::SERVER_NAME_BYTES_MAX
 }
 text_field! {
-    /// Ties a grant to a trace of the client's; goes to the audit log.
+    /// Ties a grant to a trace of the client; goes to the audit log.
     TraceId, "trace id", limits::TRACE_ID_BYTES_MAX
 }
 text_field! {
@@ -181,7 +182,8 @@ fn clip(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// Names a request within its session, for ever: a client counts up from 1 over all its connections.
+/// Names a request within its session, for ever: a client counts up from 1 over all its
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
@@ -200,7 +202,8 @@ impl RequestId {
     }
 }
 
-/// Proves that a connection belongs to a session. Never printed; compared in a time that does not depend on the bytes.
+/// Proves that a connection belongs to a session. Never printed; compared in a time that does not
+/// depend on the bytes.
 #[derive(Clone, Copy)]
 pub struct SessionSecret([u8; Self::BYTES]);
 
@@ -222,7 +225,7 @@ impl SessionSecret {
 impl PartialEq for SessionSecret {
     fn eq(&self, other: &Self) -> bool {
         let differing = u128::from_le_bytes(self.0) ^ u128::from_le_bytes(other.0);
-        // One compare of the whole: there is no byte at which it could stop early. The barrier keeps it that way.
+        // One compare of the whole: it cannot stop early at a byte. The barrier keeps it that way.
         std::hint::black_box(differing) == 0
     }
 }
@@ -235,7 +238,7 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// All that is needed to come back to a session.
+/// What a client needs to resume a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionKey {
     /// Which session.

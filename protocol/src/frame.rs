@@ -8,9 +8,9 @@
 //! | 6 | 8 | request id | a reply repeats its request's; 0 when there is none |
 //! | 14 | | body | fixed fields, then optional fields |
 //!
-//! The request id has 64 bits because it must never come twice in a session, and a session may live for years: 32 bits
-//! last an hour at a million requests a second. The length comes first and alone so that a reader needs four bytes to
-//! know whether to go on, and never buffers what it will not take.
+//! The request id has 64 bits because it must never come twice in a session, and a session may live
+//! for years: 32 bits last an hour at a million requests a second. The length comes first, so that
+//! four bytes tell a reader whether to go on, and it never buffers a frame that it will refuse.
 
 use crate::codec::Writer;
 use crate::error::DecodeError;
@@ -29,16 +29,17 @@ pub const KIND_REPLY_MIN: u8 = 0x80;
 /// The first kind that is a push.
 pub const KIND_PUSH_MIN: u8 = 0xc0;
 
-/// On any request: it may have been sent before, on a connection that broke. The server looks for the earlier outcome
-/// only then, so a request sent once pays for remembering and not for searching.
+/// On any request: it may have been sent before, on a connection that broke. The server looks for
+/// the earlier outcome only then, so a request sent once pays for remembering and not for
+/// searching.
 pub const FLAG_REPEATED: u8 = 0x80;
 
-/// Who sends a frame, and whether it answers something.
+/// Which peer sends a frame, and whether it answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Client to server.
     Request,
-    /// Server to client, answering one request. The connection itself is answered under [`RequestId::NONE`].
+    /// Server to client, answering one request, or the connection under [`RequestId::NONE`].
     Reply,
     /// Server to client, unasked.
     Push,
@@ -47,7 +48,8 @@ pub enum Direction {
 /// One frame, taken apart as far as its header. Borrows from the buffer it was split off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Which message it is: [`crate::request::op`], [`crate::reply::kind`] or [`crate::push::kind`].
+    /// Which message it is: [`crate::request::op`], [`crate::reply::kind`] or
+    /// [`crate::push::kind`].
     pub kind: u8,
     /// Bits whose meaning depends on the kind.
     pub flags: u8,
@@ -58,10 +60,12 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Splits one frame off the front of `buffer`. `None` means that more bytes are needed, and leaves `buffer` alone.
+    /// Splits one frame off the front of `buffer`. `None` means that more bytes are needed, and
+    /// leaves `buffer` alone.
     ///
-    /// A length outside the limits is refused as soon as its four bytes are there. `frame_bytes_max` counts the whole
-    /// frame: [`crate::limits`] has one limit for strangers, one for requests and one for what a client receives.
+    /// A length outside the limits is refused as soon as its four bytes are there.
+    /// `frame_bytes_max` counts the whole frame: [`crate::limits`] has one limit for strangers, one
+    /// for requests and one for what a client receives.
     #[inline]
     pub fn split(
         buffer: &mut &'a [u8],
@@ -103,12 +107,12 @@ impl<'a> Frame<'a> {
         HEADER_BYTES + self.body.len()
     }
 
-    /// Whether a request may have been sent before, as its sender says ([`FLAG_REPEATED`]).
+    /// Whether its sender says that it may have sent this request before ([`FLAG_REPEATED`]).
     pub fn is_repeated(&self) -> bool {
         self.flags & FLAG_REPEATED != 0
     }
 
-    /// Which way it travels, known even for kinds that are not.
+    /// Which way it travels, known even for an unknown kind.
     pub fn direction(&self) -> Direction {
         match self.kind {
             ..KIND_REPLY_MIN => Direction::Request,
@@ -118,7 +122,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Appends one frame; `write_body` appends its body. The length is filled in afterwards, so nobody computes it twice.
+/// Appends one frame; `write_body` appends its body. The length is filled in afterwards, so no
+/// message computes its own.
 #[inline]
 pub(crate) fn append(
     out: &mut BytesMut,

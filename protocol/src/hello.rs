@@ -1,7 +1,7 @@
 //! The opening of a connection: [`Hello`] and its answer, [`Welcome`].
 //!
-//! The layout of both, and of `HelloRefused`, never changes: peers must understand each other before they can agree
-//! on a version. Later versions add optional fields only.
+//! The layout of both, and of `HelloRefused`, never changes: peers must understand each other
+//! before they can agree on a version. Later versions add optional fields only.
 
 use crate::codec::{OPTION_HEADER_BYTES, Reader, Writer, option_array, tag};
 use crate::error::DecodeError;
@@ -24,7 +24,7 @@ pub struct Hello<'a> {
     pub version_max: u16,
     /// How long the session should outlive its last sign of life; 0 leaves it to the server.
     pub session_ttl_ms: u32,
-    /// Shown to whoever is refused because of this client.
+    /// Shown to clients that are refused because of this one.
     pub client_name: ClientName<'a>,
     /// Empty where the server asks for none.
     pub token: Token<'a>,
@@ -44,7 +44,8 @@ pub enum Opening {
 }
 
 impl<'a> Hello<'a> {
-    /// Opens a new session with every version this crate speaks, no token, and the server's choice of TTL.
+    /// Opens a new session with every version this crate speaks, no token, and the server's choice
+    /// of TTL.
     pub fn new(client_name: ClientName<'a>) -> Self {
         Self {
             version_min: PROTOCOL_VERSION_MIN,
@@ -131,7 +132,7 @@ pub struct Welcome<'a> {
     pub version: u16,
     /// Whether the session is the one that was asked for.
     pub is_resumed: bool,
-    /// The session, and what it takes to come back to it.
+    /// The session, and what the client needs to resume it.
     pub session: SessionKey,
     /// How long the session outlives its last sign of life.
     pub session_ttl_ms: u32,
@@ -139,11 +140,13 @@ pub struct Welcome<'a> {
     pub frame_bytes_max: u32,
     /// How many requests one connection may have unanswered.
     pub in_flight_max: u32,
-    /// For how many of a session's latest requests the server remembers the outcome, in case they are repeated.
+    /// For how many of a session's latest requests the server remembers the outcome, in case they
+    /// are repeated.
     pub remembered_max: u32,
     /// Name and version of the server.
     pub server_name: ServerName<'a>,
-    /// The server restarted and has forgotten who holds what: claim your locks within this time. Mostly absent.
+    /// The server restarted and does not know all holders: claim your locks within this time.
+    /// Mostly absent.
     pub grace_ms: Option<u32>,
 }
 
@@ -193,7 +196,7 @@ impl<'a> Welcome<'a> {
     }
 }
 
-// All that is kept for a stranger; and a client that has said hello needs no larger buffer for the answer.
+// The server keeps no more for a stranger, and a client needs no larger buffer for the answer.
 const _: () = assert!(Hello::FRAME_BYTES_MAX <= limits::HELLO_FRAME_BYTES_MAX as usize);
 const _: () = assert!(Welcome::FRAME_BYTES_MAX <= limits::HELLO_FRAME_BYTES_MAX as usize);
 

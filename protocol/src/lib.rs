@@ -1,19 +1,21 @@
-//! Fencepost's wire format: bytes to typed messages and back. `docs/protocol.md` is the same thing for people who
-//! write a client in another language; a test holds the two together.
+//! Fencepost's wire format: bytes to typed messages and back. `docs/protocol.md` says the same for
+//! authors of clients in other languages; a test holds the two together.
 //!
 //! # Module map
 //! - [`limits`]: every limit of the wire.
 //! - [`frame`]: the header that all messages share; split one frame off a buffer, append one frame.
 //! - [`hello`]: how a connection opens.
-//! - [`request`]: what a client sends. [`reply`]: what it is answered with. [`push`]: what a server says unasked.
+//! - [`request`]: what a client sends. [`reply`]: how the server answers. [`push`]: what the server
+//!   sends unasked.
 //! - [`record`]: holders, locks, sessions and statistics, as they appear inside replies.
 //! - [`field`]: the typed values that messages are made of. [`code`]: reasons and error codes.
 //! - [`error`]: why bytes were refused.
 //! - [`resp`]: the other format, that of Redis clients, for the Redis-compatible port.
 //!
 //! # Ground rules
-//! No I/O, no clock, no tokio. Decoding borrows from the buffer and never touches the heap. Encoding appends to a
-//! [`bytes::BytesMut`] and cannot fail: whatever has a length is a type that checked it when it was made ([`field`]).
+//! No I/O, no clock, no tokio. Decoding borrows from the buffer and never touches the heap.
+//! Encoding appends to a [`bytes::BytesMut`] and cannot fail: every value with a length is of a
+//! type that checked it when it was made ([`field`]).
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -66,7 +68,7 @@ pub use record::{
 pub use reply::Reply;
 pub use request::{Acquire, Claim, Request};
 
-/// The first bytes of every `Hello`, so that a stray peer of another protocol is told apart at once.
+/// The first bytes of every `Hello`. They tell a stray peer of another protocol apart at once.
 pub const MAGIC: [u8; 4] = *b"FNCP";
 
 /// The newest version of the protocol that this crate speaks.
@@ -77,7 +79,7 @@ pub const PROTOCOL_VERSION_MIN: u16 = 1;
 
 const _: () = assert!(PROTOCOL_VERSION_MIN <= PROTOCOL_VERSION);
 
-/// The newest version that this crate shares with a peer who speaks `peer_min` to `peer_max`.
+/// The newest version that this crate shares with a peer that speaks `peer_min` to `peer_max`.
 pub const fn choose_version(peer_min: u16, peer_max: u16) -> Option<u16> {
     let newest = if peer_max < PROTOCOL_VERSION {
         peer_max

@@ -16,7 +16,8 @@ pub const SERVER_NAME_BYTES_MAX: usize = 64;
 pub const TOKEN_BYTES_MAX: usize = 256;
 /// Bytes of a trace id. A W3C `traceparent` has 55.
 pub const TRACE_ID_BYTES_MAX: usize = 64;
-/// Bytes of the position between two pages: room for a key and two numbers, so a server may page in any order.
+/// Bytes of the position between two pages: room for a key and two numbers, so a server may page in
+/// any order.
 pub const CURSOR_BYTES_MAX: usize = KEY_BYTES_MAX + 16;
 /// Bytes of the sentence in an error.
 pub const MESSAGE_BYTES_MAX: usize = 256;
@@ -34,11 +35,13 @@ pub const HOLDERS_MAX: u16 = 64;
 /// Numbers in one answer to `Stats`.
 pub const STATS_MAX: u16 = 256;
 
-/// Bytes of a frame before `Welcome`, its length field included: all that a stranger can make us keep.
+/// Bytes of a frame before `Welcome`, its length field included: all that a server keeps for a
+/// stranger.
 pub const HELLO_FRAME_BYTES_MAX: u32 = 1024;
-/// Bytes of a request frame. Today's largest is near 700; the rest is room for fields that older servers skip.
+/// Bytes of a request frame. Today's largest is near 700; the rest is room for fields that older
+/// servers skip.
 pub const REQUEST_FRAME_BYTES_MAX: u32 = 4096;
-/// Bytes of any frame, so what a client has to be ready for.
+/// Bytes of any frame: what a client must be ready for.
 pub const FRAME_BYTES_MAX: u32 = 65_536;
 
 const _: () = assert!(HELLO_FRAME_BYTES_MAX <= REQUEST_FRAME_BYTES_MAX);

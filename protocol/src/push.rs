@@ -1,6 +1,7 @@
-//! What a server says unasked. A client skips kinds it does not know.
+//! What a server sends unasked. A client skips kinds it does not know.
 //!
-//! A grant is not among them: an acquire that waited is answered under its own id, like any other request.
+//! A grant is not among them: an acquire that waited is answered under its own id, like any other
+//! request.
 
 use crate::code::LostReason;
 use crate::codec::Reader;

@@ -1,7 +1,7 @@
 //! Holders, locks, sessions and statistics, as they appear inside replies.
 //!
-//! A record is a `u16` length and then, like a message, its fixed fields and its optional ones: a reader that knows
-//! less skips the rest. A list is a `u16` count and its records.
+//! A record is a `u16` length and then, like a message, its fixed fields and its optional ones: a
+//! reader that knows less skips the rest. A list is a `u16` count and its records.
 
 use crate::codec::{Reader, Writer, mode_flags, mode_of, read_recovering, write_recovering};
 use crate::error::{DecodeError, LimitError};
@@ -16,7 +16,7 @@ const FLAG_ENDS_WITH_SESSION: u8 = 0x10;
 /// As a `remaining_ms`: it has no end. A longer time than fits is one less than this.
 pub const NO_END_MS: u32 = u32::MAX;
 
-/// Something that comes in lists. Implemented by this module's types only.
+/// An element of a list. Implemented by this module's types only.
 pub trait Record<'a>: Copy + sealed::Fields<'a> {}
 
 /// Keeps the reading and writing of fields out of the crate's interface.
@@ -46,7 +46,7 @@ pub struct Holder<'a> {
     pub held_ms: u64,
     /// How much longer it may, unless it renews and keeps its session alive; or [`NO_END_MS`].
     pub remaining_ms: u32,
-    /// It is its session that ends then; its own lease, if it has one, goes on for longer.
+    /// Its session ends then; its own lease, if it has one, lasts longer.
     pub ends_with_session: bool,
     /// Alone or with others.
     pub mode: Mode,
@@ -54,9 +54,9 @@ pub struct Holder<'a> {
     pub is_session_bound: bool,
     /// It is the session that asked.
     pub is_you: bool,
-    /// Who it says it is.
+    /// What its client calls itself.
     pub client_name: ClientName<'a>,
-    /// What it left for those who wait.
+    /// What it says about its lock.
     pub metadata: Metadata<'a>,
 }
 
@@ -118,11 +118,12 @@ pub struct Contention<'a> {
     pub holder_count: u32,
     /// How many wait for it.
     pub queue_length: u32,
-    /// One of the holders. `None` when the lock changed hands while the answer was written, or while the server recovers and
-    /// no holder has claimed it.
+    /// One of the holders. `None` when the lock changed hands while the answer was written, or
+    /// while the server recovers and no holder has claimed it.
     pub holder: Option<Holder<'a>>,
-    /// The server was restarted and does not know all holders for this much longer: there may be more than are counted here,
-    /// or one although none is. `None` for a lock in a list: its page says it for all.
+    /// The server was restarted and does not know all holders for this much longer: there may be
+    /// more than are counted here, or one although none is. `None` for a lock in a list: the page
+    /// says it for all its locks.
     pub recovering_ms: Option<u32>,
 }
 
@@ -142,7 +143,7 @@ impl<'a> Contention<'a> {
         })
     }
 
-    /// Reads one that is a reply of its own, to the end of the frame.
+    /// Reads the body of a reply, to the end of the frame.
     pub(crate) fn read_reply(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let contention = Self::read(reader)?;
         Ok(Self {
@@ -161,7 +162,7 @@ impl<'a> Contention<'a> {
         });
     }
 
-    /// Writes one that is a reply of its own.
+    /// Writes the body of a reply.
     pub(crate) fn write_reply(&self, writer: &mut Writer<'_>) {
         self.write(writer);
         write_recovering(self.recovering_ms, writer);
@@ -173,7 +174,7 @@ impl<'a> Contention<'a> {
 pub struct LockEntry<'a> {
     /// What is locked.
     pub key: Key<'a>,
-    /// By whom.
+    /// Its holders and waiters.
     pub contention: Contention<'a>,
 }
 
@@ -214,7 +215,7 @@ pub struct SessionEntry<'a> {
     pub lock_count: u32,
     /// The locks it waits for.
     pub waiter_count: u32,
-    /// Who it says it is.
+    /// What its client calls itself.
     pub client_name: ClientName<'a>,
     /// Where it last connected from.
     pub address: Address<'a>,
@@ -286,7 +287,8 @@ impl<'a> Fields<'a> for StatEntry<'a> {
     }
 }
 
-/// A list of records: a slice on its way out, bytes of the buffer on its way in. Either way nothing is collected.
+/// A list of records: a slice on its way out, bytes of the buffer on its way in. Neither way
+/// allocates.
 #[derive(Clone, Copy)]
 pub struct Records<'a, T> {
     source: Source<'a, T>,
@@ -398,7 +400,7 @@ impl<'a, T: Record<'a> + fmt::Debug> fmt::Debug for Records<'a, T> {
     }
 }
 
-/// Goes through a list, reading each record when it is asked for.
+/// Iterates over a list, decoding each record when it is asked for.
 #[derive(Clone)]
 pub struct RecordsIter<'a, T> {
     source: Source<'a, T>,

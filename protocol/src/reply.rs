@@ -1,7 +1,7 @@
-//! What requests are answered with: every request exactly once, under its own id.
+//! What a server answers: every request exactly once, under its own id.
 //!
-//! Contention ([`Reply::Refused`], [`Reply::Busy`], ...) is an answer like any other; [`Reply::Error`] means that the
-//! request itself was no good.
+//! Contention ([`Reply::Refused`], [`Reply::Busy`], ...) is an answer like any other;
+//! [`Reply::Error`] means that the request itself was wrong.
 
 use crate::code::{BusyBound, ErrorCode, NotHeldReason, UnavailableReason};
 use crate::codec::{
@@ -47,7 +47,8 @@ pub mod kind {
 /// One reply. The id of its request travels in the [`Frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// The request did nothing. Under [`RequestId::NONE`] it concerns the connection, which then closes.
+    /// The request did nothing. Under [`RequestId::NONE`] it concerns the connection, which then
+    /// closes.
     Error {
         /// For programs.
         code: ErrorCode,
@@ -85,7 +86,7 @@ pub enum Reply<'a> {
         /// How often this session now holds it; more than 1 only when reentrant.
         hold_count: u32,
     },
-    /// Somebody else has the lock, and the request would not wait.
+    /// The lock is held, and the request would not wait.
     Refused(Contention<'a>),
     /// The request waited in vain.
     TimedOut(Contention<'a>),
@@ -132,16 +133,19 @@ pub enum Reply<'a> {
         queue_length: u32,
         /// As many of the holders as fit.
         holders: Records<'a, Holder<'a>>,
-        /// The server was restarted and does not know all holders for this much longer: the key may be held by others.
+        /// The server was restarted and does not know all holders for this much longer: the key may
+        /// be held by others.
         recovering_ms: Option<u32>,
     },
     /// Some of the held keys.
     ListPage {
         /// Where the next page begins; empty after the last.
         next: Cursor<'a>,
-        /// In no promised order. A key held all along is listed once at least; others may be missed or come twice.
+        /// In no promised order. A key held all along is listed once at least; others may be missed
+        /// or come twice.
         entries: Records<'a, LockEntry<'a>>,
-        /// The server was restarted and does not know all holders for this much longer: more keys may be held.
+        /// The server was restarted and does not know all holders for this much longer: more keys
+        /// may be held.
         recovering_ms: Option<u32>,
     },
     /// Some of the sessions.

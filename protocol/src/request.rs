@@ -40,7 +40,6 @@ pub mod op {
     pub const FORCE_RELEASE: u8 = 0x32;
 }
 
-/// On `Acquire` and `Claim`.
 /// On `Acquire`, `Renew` and `Claim`: the lease lives by the session.
 const FLAG_SESSION_BOUND: u8 = 0x02;
 /// On `Acquire`.
@@ -48,10 +47,12 @@ const FLAG_REENTRANT: u8 = 0x04;
 /// On `Acquire`: the lock does not belong to the session.
 const FLAG_DETACHED: u8 = 0x08;
 
-/// One request. Its id travels in the [`Frame`], so that an error can be answered even where nothing could be decoded.
+/// One request. Its id travels in the [`Frame`], so that an error can be answered even where
+/// nothing could be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// Opens a connection; the first request on it and only the first. Answered by `Welcome` or `HelloRefused`.
+    /// Opens a connection; the first request on it and only the first. Answered by `Welcome` or
+    /// `HelloRefused`.
     Hello(Hello<'a>),
     /// Answered by `Pong`.
     Ping,
@@ -59,8 +60,8 @@ pub enum Request<'a> {
     KeepAlive,
     /// Ends the session: what it holds and waits for is freed at once. Answered by `Bye`.
     Goodbye,
-    /// Asks for a lock. Answered, perhaps later, by `Granted`, `Refused`, `TimedOut`, `Cancelled`, `Busy` or
-    /// `Unavailable`.
+    /// Asks for a lock. Answered, perhaps later, by `Granted`, `Refused`, `TimedOut`, `Cancelled`,
+    /// `Busy` or `Unavailable`.
     Acquire(Acquire<'a>),
     /// Gives a lock a new lease from now on. Answered by `Renewed` or `NotHeld`.
     Renew {
@@ -78,7 +79,8 @@ pub enum Request<'a> {
         /// Of which grant.
         fence: Fence,
     },
-    /// Turns an exclusive lock into a shared one without letting go. Answered by `Granted` or `NotHeld`.
+    /// Turns an exclusive lock into a shared one without letting go. Answered by `Granted` or
+    /// `NotHeld`.
     Downgrade {
         /// Which lock.
         key: Key<'a>,
@@ -90,8 +92,8 @@ pub enum Request<'a> {
         /// The acquire that waits, on the same connection.
         acquire_id: RequestId,
     },
-    /// After a restart of the server: claims a lock held before. Answered by `Granted` with the same fence, or
-    /// `NotHeld`.
+    /// After a restart of the server: claims a lock held before. Answered by `Granted` with the
+    /// same fence, or `NotHeld`.
     Claim(Claim<'a>),
     /// Asks about one key. Answered by `QueryResult`.
     Query {
@@ -116,11 +118,12 @@ pub enum Request<'a> {
     },
     /// For operators: asks for the server's counters. Answered by `Stats`.
     Stats,
-    /// For operators: takes a lock from its holder, who is told. Answered by `Released` or `NotHeld`.
+    /// For operators: takes a lock from its holder, which is told. Answered by `Released` or
+    /// `NotHeld`.
     ForceRelease {
         /// Which lock.
         key: Key<'a>,
-        /// Of which grant: nobody means to take the next holder's by mistake.
+        /// Of which grant, so that the next holder keeps its lock.
         fence: Fence,
     },
     /// An operation from a later version. Answered by an error; the connection goes on.
@@ -130,7 +133,7 @@ pub enum Request<'a> {
     },
 }
 
-/// A wish for a lock.
+/// A request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquire<'a> {
     /// What to lock.
@@ -139,14 +142,15 @@ pub struct Acquire<'a> {
     pub mode: Mode,
     /// For how long, from the grant on.
     pub lease: Lease,
-    /// How long to stand in line, up to [`limits::WAIT_MS_MAX`]; 0 wants an answer at once.
+    /// How long to wait in the queue, up to [`limits::WAIT_MS_MAX`]; 0 wants an answer at once.
     pub wait_ms: u32,
     /// If this session holds the lock already, count one more hold instead of refusing.
     pub is_reentrant: bool,
-    /// The lock does not belong to the session that asks: it lives by its own lease only, and any session may renew, downgrade
-    /// or release it by key and fence. Neither reentrant nor bound to a session.
+    /// The lock does not belong to the session that asks: it lives by its own lease only, and any
+    /// session may renew, downgrade or release it by key and fence. Neither reentrant nor bound to
+    /// a session.
     pub is_detached: bool,
-    /// Shown to those who are refused.
+    /// Shown to refused clients.
     pub metadata: Metadata<'a>,
     /// For the audit log.
     pub trace_id: TraceId<'a>,
@@ -173,7 +177,7 @@ impl<'a> Acquire<'a> {
 pub struct Claim<'a> {
     /// What was locked.
     pub key: Key<'a>,
-    /// The grant's fence. Where two claim a key, the higher one wins.
+    /// The grant's fence. Of two claims of one key, the higher fence wins.
     pub fence: Fence,
     /// Alone or with others.
     pub mode: Mode,
@@ -186,8 +190,8 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the request in a frame. What later versions add is skipped; what breaks a rule of this one is an error,
-    /// for this frame only.
+    /// Reads the request in a frame. What later versions add is skipped; what breaks a rule of this
+    /// one is an error, for this frame only.
     #[inline(always)]
     pub fn decode(frame: &Frame<'a>) -> Result<Self, DecodeError> {
         if frame.request_id == RequestId::NONE {
@@ -235,7 +239,7 @@ impl<'a> Request<'a> {
                 fence: reader.fence()?,
                 key: reader.key()?,
             },
-            // Flags and body of an unknown operation are not ours to judge.
+            // An unknown operation may have any flags and any body.
             op => return Ok(Self::Unknown { op }),
         };
         reader.skip_options()?;
@@ -249,8 +253,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// The key that a frame is about, for those who look ahead: nothing else of it is read or checked. `None` for operations
-    /// that come seldom, and for frames that do not decode.
+    /// The key that a frame is about, for reading ahead: nothing else of the frame is read or
+    /// checked. `None` for rare operations, and for frames that do not decode.
     #[inline]
     pub fn peek_key(frame: &Frame<'a>) -> Option<Key<'a>> {
         // The numbers in front of the key: lease and wait, a fence, or a fence and a lease.
@@ -262,13 +266,15 @@ impl<'a> Request<'a> {
         Reader::new(frame.body.get(number_bytes..)?).key().ok()
     }
 
-    /// Appends the request as one frame. `request_id` must be new to the session and not [`RequestId::NONE`].
+    /// Appends the request as one frame. `request_id` must be new to the session and not
+    /// [`RequestId::NONE`].
     #[inline]
     pub fn append(&self, request_id: RequestId, out: &mut BytesMut) {
         self.append_with(0, request_id, out);
     }
 
-    /// Appends the request once more, under the id it had: its reply never came, and it must not take effect twice.
+    /// Appends the request once more, under the id it had: its reply never came, and it must not
+    /// take effect twice.
     pub fn append_repeat(&self, request_id: RequestId, out: &mut BytesMut) {
         self.append_with(FLAG_REPEATED, request_id, out);
     }
@@ -344,7 +350,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The flags that version 1 defines. Others might change what the request means, so they are refused, not ignored.
+/// The flags that version 1 defines. Others might change what the request means, so they are
+/// refused, not ignored.
 const fn flags_known(op: u8) -> u8 {
     FLAG_REPEATED
         | match op {

@@ -1,4 +1,5 @@
-//! The wire format of Redis clients, RESP2 and RESP3, as far as a server needs it: commands in, replies out.
+//! The wire format of Redis clients, RESP2 and RESP3, as far as a server needs it: commands in,
+//! replies out.
 //!
 //! - [`limits`]: what a peer may make the reader keep.
 //! - [`Reader`]: takes one command after the other off a buffer, as Redis does, errors included.
@@ -6,8 +7,8 @@
 //! - [`Writer`]: appends replies in the version that the connection speaks.
 //! - [`parse_integer`]: which bytes Redis takes for an integer.
 //!
-//! As in the rest of the crate: no I/O, no clock; commands in pieces cost time in proportion to their bytes, and a
-//! reader in use allocates nothing.
+//! As in the rest of the crate: no I/O, no clock; commands in pieces cost time in proportion to
+//! their bytes, and a reader in use allocates nothing.
 //!
 //! ```
 //! use bytes::BytesMut;

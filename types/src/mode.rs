@@ -57,8 +57,8 @@ impl Mode {
         }
     }
 
-    /// What holds after something was said of a lock twice. A downgrade is final, so a lock that was
-    /// shared once stays so.
+    /// What holds after something was said of a lock twice. A downgrade is final, so a lock that
+    /// was shared once stays so.
     #[inline]
     pub const fn weaker(self, other: Mode) -> Mode {
         match (self, other) {

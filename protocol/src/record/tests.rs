@@ -25,7 +25,7 @@ fn list_read_back_is_the_list_written() {
 
 #[test]
 fn fields_added_to_a_record_later_are_skipped() {
-    // One record: value 7, name "a", and an optional field 60 that nobody knows.
+    // One record: value 7, name "a", and an optional field 60, which is unknown.
     let bytes = [
         1, 0, 15, 0, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, b'a', 60, 1, 0, 9, 0xee,
     ];

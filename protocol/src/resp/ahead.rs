@@ -1,9 +1,10 @@
-//! The keys of commands that are still to come, for whoever wants to have read about them when they do.
+//! The keys of commands that are still to be read, so that their cells can be prefetched.
 
 use super::number::take_number;
 
-/// What stands behind the name in each of the commands that `bytes` begin with: nearly always its key. A guess, and no judgement:
-/// it ends at the first command that is cut short, written in a line or not quite right, and leaves those to [`super::Reader`].
+/// The first argument of each command that `bytes` begin with: nearly always its key. A guess: it
+/// ends at the first command that is incomplete, inline or malformed, and leaves the rest to
+/// [`super::Reader`].
 pub fn first_arguments(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         loop {
@@ -34,7 +35,8 @@ mod tests {
 
     #[test]
     fn keys_are_found_and_commands_without_one_passed_over() {
-        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*0\r\n*4\r\n$3\r\nSET\r\n$0\r\n\r\n$1\r\nv\r\n$2\r\nNX\r\n";
+        let bytes = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n*0\r\n\
+            *4\r\n$3\r\nSET\r\n$0\r\n\r\n$1\r\nv\r\n$2\r\nNX\r\n";
         assert_eq!(keys(bytes), [&b"a"[..], b""]);
     }
 

@@ -3,8 +3,8 @@
 use super::limits::COMMAND_BYTES_MAX;
 use std::fmt;
 
-/// Why a peer's bytes are no command. `Display` gives Redis's own words, which clients and people know; the peer is
-/// told them after `ERR ` and its connection closed, since where the next command begins is lost.
+/// Why a peer's bytes are no command. `Display` gives Redis's own words. The server sends them
+/// after `ERR ` and closes the connection, since it cannot find the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -27,9 +27,11 @@ pub enum ProtocolError {
     BulkLineTooLong,
     /// An inline command is over [`super::limits::LINE_BYTES_MAX`].
     InlineTooLong,
-    /// An inline command opens a quote that it does not close, or goes on right behind a closing one.
+    /// An inline command opens a quote that it does not close, or goes on right behind a closing
+    /// one.
     UnbalancedQuotes,
-    /// The command as a whole is over [`COMMAND_BYTES_MAX`]. Redis has no such bound and no word for it.
+    /// The command as a whole is over [`COMMAND_BYTES_MAX`]. Redis has no such bound and no word
+    /// for it.
     CommandTooLong,
 }
 

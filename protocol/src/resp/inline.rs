@@ -1,14 +1,17 @@
-//! Inline commands: a line that a person types, split at blanks, with quotes for arguments that hold blanks.
+//! Inline commands: a line that a person types, split at blanks, with quotes for arguments that
+//! hold blanks.
 
 use super::error::ProtocolError;
 use std::ops::Range;
 
-/// Splits `line`, which comes without its line end. Arguments are appended to `unquoted`, since an escape makes them
-/// differ from what was typed; `add` is told where each one lies there.
+/// Splits `line`, which comes without its line end. Arguments are appended to `unquoted`, since an
+/// escape makes them differ from what was typed; `add` is told where each one lies there.
 ///
-/// - `"..."` knows `\n \r \t \b \a` and `\xHH`; any other character after a backslash stands for itself.
+/// - `"..."` knows `\n \r \t \b \a` and `\xHH`; any other character after a backslash stands for
+///   itself.
 /// - `'...'` knows `\'` only.
-/// - A quote may begin inside a word; behind the one that closes it there must be a blank or the end.
+/// - A quote may begin inside a word; behind the one that closes it there must be a blank or the
+///   end.
 pub(super) fn split(
     line: &[u8],
     unquoted: &mut Vec<u8>,

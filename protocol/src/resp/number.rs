@@ -1,7 +1,8 @@
 //! Which bytes are an integer.
 
-/// Reads an integer as Redis does, everywhere from lengths to TTLs: decimal digits, `-` before them or nothing, no
-/// `+`, no leading zero, no `-0`, no space, nothing beyond 64 bits. There is thus one way to write each number.
+/// Reads an integer as Redis does, everywhere from lengths to TTLs: decimal digits, `-` before them
+/// or nothing, no `+`, no leading zero, no `-0`, no space, nothing beyond 64 bits. There is thus
+/// one way to write each number.
 #[inline]
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -30,11 +31,11 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// No length that is within its limits has more.
+/// No length within its limits has more.
 const DIGITS_MAX: usize = 8;
 
-/// Takes a line off that consists of `mark` and a plain number. `None`, and nothing certain about `bytes`: it is not all there, or
-/// something else.
+/// Takes a line off that consists of `mark` and a plain number. `None`, and `bytes` as they
+/// were: the line is incomplete or something else.
 #[inline]
 pub(super) fn take_number(mark: u8, bytes: &mut &[u8]) -> Option<usize> {
     let mut rest = bytes.strip_prefix(&[mark])?;

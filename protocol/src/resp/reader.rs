@@ -1,9 +1,10 @@
 //! Commands off a stream of bytes.
 //!
-//! A command is either a count and as many arguments, each behind its length (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`), or a
-//! line ([`super::inline`]). The reader buffers nothing: whoever has the socket keeps the bytes, and shows the same
-//! front again with more behind it until the command is whole. How far it got it remembers, so that a command in a
-//! thousand pieces is not read a thousand times.
+//! A command is either a count and as many arguments, each behind its length
+//! (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`), or a line ([`super::inline`]). The reader buffers nothing:
+//! its caller keeps the bytes, and passes the same ones with more behind them until the command is
+//! whole. The reader remembers how far it got, so that a command in a thousand pieces is not read a
+//! thousand times.
 
 use super::error::ProtocolError;
 use super::inline;
@@ -23,7 +24,8 @@ const LINE_END_BYTES: usize = 2;
 /// Reads commands, one after the other. One per connection.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// Where the arguments lie: in the caller's bytes, or in `unquoted` when `step` came through [`Step::Inline`].
+    /// Where the arguments lie: in the caller's bytes, or in `unquoted` when `step` came through
+    /// [`Step::Inline`].
     args: Vec<Span>,
     /// The arguments of an inline command.
     unquoted: Vec<u8>,
@@ -31,11 +33,11 @@ pub struct Reader {
     is_inline: bool,
     /// What comes next in the bytes.
     step: Step,
-    /// Bytes of this command that need not be looked at again.
+    /// Bytes of this command that are read.
     parsed: usize,
     /// Bytes of this command that are known to hold no line end, if that is more.
     scanned: usize,
-    /// Whether the peer has yet to say who it is.
+    /// Whether the peer has not authenticated yet.
     strict: bool,
 }
 
@@ -70,17 +72,18 @@ impl Reader {
         Self::default()
     }
 
-    /// Whether to hold the peer to what a stranger may send ([`STRICT_ARGS_MAX`], [`STRICT_BULK_BYTES_MAX`]).
+    /// Whether to hold the peer to what a stranger may send ([`STRICT_ARGS_MAX`],
+    /// [`STRICT_BULK_BYTES_MAX`]).
     pub fn set_strict(&mut self, strict: bool) {
         self.strict = strict;
     }
 
-    /// Reads the command that `bytes` begin with. `Some` tells how many bytes it took: [`Self::arg`] gives its
-    /// arguments until the next call, which must come without these bytes. `None` means that it is incomplete; the
-    /// next call must come with the same bytes and more.
+    /// Reads the command that `bytes` begin with. `Some` tells how many bytes it took:
+    /// [`Self::arg`] gives its arguments until the next call, which must come without these bytes.
+    /// `None` means that it is incomplete; the next call must come with the same bytes and more.
     ///
-    /// An empty line and a count of zero or less are commands without arguments, to be skipped unanswered. `None` is
-    /// never the answer to [`COMMAND_BYTES_MAX`] bytes or more.
+    /// An empty line and a count of zero or less are commands without arguments, to be skipped
+    /// unanswered. `None` is never the answer to [`COMMAND_BYTES_MAX`] bytes or more.
     #[inline]
     pub fn next(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         if matches!(self.step, Step::End) {
@@ -111,7 +114,8 @@ impl Reader {
         self.args.is_empty()
     }
 
-    /// One argument of the command; 0 is its name. `bytes` are those that [`Self::next`] found it in.
+    /// One argument of the command; 0 is its name. `bytes` are those that [`Self::next`] found it
+    /// in.
     ///
     /// # Panics
     /// If there is no such argument, or `bytes` are other ones.
@@ -132,7 +136,7 @@ impl Reader {
         (0..self.args.len()).map(move |index| self.arg(bytes, index))
     }
 
-    /// Forgets the last command, and the room that only an unusual one needs.
+    /// Forgets the last command, and gives back what only an unusual one needs.
     fn begin(&mut self) {
         self.args.clear();
         if self.args.capacity() > ARGS_KEPT_MAX {
@@ -148,11 +152,12 @@ impl Reader {
         self.scanned = 0;
     }
 
-    /// Reads a command that is all there and nothing unusual, as nearly all are. `None` says nothing: it is read step by step then,
-    /// with every bound checked and every error named.
+    /// The fast path: reads a command that is complete and of a usual shape, as nearly all are.
+    /// `None` decides nothing: the command is then read step by step, with every bound checked and
+    /// every error named.
     #[inline]
     fn read_whole(&mut self, bytes: &[u8]) -> Option<usize> {
-        // A stranger's bounds are checked on the long way.
+        // A stranger's bounds are checked on the slow path.
         let longest = if self.strict { 0 } else { COMMAND_BYTES_MAX };
         let bytes = &bytes[..bytes.len().min(longest)];
         let mut rest = bytes;
@@ -174,7 +179,7 @@ impl Reader {
         Some(bytes.len() - rest.len())
     }
 
-    /// Goes on from where it stands as far as the bytes reach.
+    /// The slow path: goes on from the present step as far as the bytes reach.
     fn advance(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         loop {
             match self.step {
@@ -231,7 +236,8 @@ impl Reader {
         }
     }
 
-    /// The line that begins at `parsed`, up to its carriage return. Redis skips the byte behind that one unseen.
+    /// The line that begins at `parsed`, up to its carriage return. Redis skips the byte behind
+    /// that one unseen.
     #[inline]
     fn take_line<'a>(
         &mut self,
@@ -287,7 +293,7 @@ impl Reader {
     #[inline]
     fn checked_count(&self, text: &[u8]) -> Result<u32, ProtocolError> {
         let count = parse_integer(text).ok_or(ProtocolError::MultibulkLength)?;
-        // Negative: as good as none.
+        // Redis takes a negative count for zero.
         let count = usize::try_from(count).unwrap_or(0);
         if count > ARGS_MAX {
             Err(ProtocolError::MultibulkLength)
@@ -304,7 +310,7 @@ impl Reader {
         let text = match line {
             [b'$', text @ ..] => text,
             [got, ..] => return Err(ProtocolError::ExpectedBulk { got: *got }),
-            // An empty line: what stands instead is its end.
+            // An empty line: the next byte is its end.
             [] => return Err(ProtocolError::ExpectedBulk { got: b'\r' }),
         };
         let bulk_bytes = parse_integer(text)

@@ -13,7 +13,7 @@ pub enum Version {
     V3,
 }
 
-/// Appends replies to a buffer. What RESP2 has no type for it writes as the type that Redis replaces it by.
+/// Appends replies to a buffer. A type that RESP2 lacks is written as Redis writes it there.
 ///
 /// [`Self::array`] and its kin write the head alone: as many elements as announced must follow.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub struct Writer<'a> {
     version: Version,
 }
 
-/// Room for any double: `-1.7976931348623157e308` has 23 bytes, whole numbers below [`PLAIN_MAX`] fewer.
+/// Room for any double: `-1.7976931348623157e308` has 23 bytes, whole numbers below [`PLAIN_MAX`]
+/// fewer.
 const DOUBLE_BYTES_MAX: usize = 32;
 /// From here on doubles are written with an exponent.
 const PLAIN_MAX: f64 = 1e17;
@@ -55,8 +56,8 @@ impl<'a> Writer<'a> {
         self.line(b'+', text.as_bytes());
     }
 
-    /// `-text`: an error. It begins with its kind in capitals, which clients tell errors apart by. Line ends become
-    /// spaces, so that an error may quote what the peer sent.
+    /// `-text`: an error. It begins with its kind in capitals, by which clients tell errors apart.
+    /// Line ends become spaces, so that an error may quote what the peer sent.
     #[inline]
     pub fn error(&mut self, text: &str) {
         self.line(b'-', text.as_bytes());

@@ -4,7 +4,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Const-initialised and without a destructor: touching it allocates nothing, at any time of a thread's life.
+    // Const-initialised and without a destructor: touching it allocates nothing, at any time of a
+    // thread's life.
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -13,8 +14,8 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call goes to the system's allocator as it came; `realloc` and `alloc_zeroed` get there through their
-// default implementations, which call the two below.
+// SAFETY: every call goes to the system's allocator as it came; `realloc` and `alloc_zeroed` get
+// there through their default implementations, which call the two below.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);

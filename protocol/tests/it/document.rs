@@ -1,4 +1,5 @@
-//! `docs/protocol.md` says what the code does: its byte vectors, its numbers and its limits are checked here.
+//! `docs/protocol.md` says what the code does: its byte vectors, its numbers and its limits are
+//! checked here.
 
 use bytes::BytesMut;
 use protocol::limits::*;
@@ -8,8 +9,8 @@ use std::fmt::Write;
 
 const DOCUMENT: &str = include_str!("../../../docs/protocol.md");
 
-/// The vectors of the document by name. In a block marked `vectors`, a line that is not indented names one, indented
-/// lines have its bytes, and `;` begins a remark.
+/// The vectors of the document by name. In a block marked `vectors`, a line that is not indented
+/// names one, indented lines have its bytes, and `;` begins a remark.
 fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
     let mut vectors = BTreeMap::new();
     let mut name = None;
@@ -187,7 +188,7 @@ fn documented_requests_are_the_bytes_we_send() {
         Request::Acquire(acquire_full).append_repeat(RequestId::new(2), out)
     });
     vectors.retain(|_, bytes| bytes[4] < frame::KIND_REPLY_MIN);
-    assert!(vectors.is_empty(), "nobody checks {vectors:x?}");
+    assert!(vectors.is_empty(), "no test checks {vectors:x?}");
 }
 
 #[test]
@@ -370,7 +371,7 @@ fn documented_answers_are_the_bytes_we_send() {
         Push::Shutdown { grace_ms: 5_000 }.append(out)
     });
     vectors.retain(|_, bytes| bytes[4] >= frame::KIND_REPLY_MIN);
-    assert!(vectors.is_empty(), "nobody checks {vectors:x?}");
+    assert!(vectors.is_empty(), "no test checks {vectors:x?}");
 }
 
 #[test]

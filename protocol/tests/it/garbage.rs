@@ -1,4 +1,4 @@
-//! No bytes whatever make a decoder panic or allocate.
+//! No bytes make a decoder panic or allocate.
 
 use crate::allocations::counted;
 use crate::messages::parts;
@@ -9,7 +9,8 @@ use proptest::sample::Index;
 use protocol::limits::FRAME_BYTES_MAX;
 use protocol::{Frame, Push, Records, Reply, Request, RequestId};
 
-/// Decodes everything in `bytes` as everything it could be, down to the last record. Returns how much was decoded.
+/// Decodes everything in `bytes` as everything it could be, down to the last record. Returns how
+/// much was decoded.
 fn decode_all(bytes: &[u8]) -> usize {
     let mut decoded = 0;
     let mut unread = bytes;
@@ -55,7 +56,8 @@ proptest! {
         for kind in 0..=u8::MAX {
             let mut bytes = (10 + body.len() as u32).to_le_bytes().to_vec();
             bytes.extend([kind, flags, 1, 0, 0, 0, 0, 0, 0, 0]);
-            // Mostly zeros: lengths and counts then are plausible, and more of the decoder is reached.
+            // Mostly zeros: lengths and counts then are plausible, and more of the decoder is
+            // reached.
             bytes.extend(body.iter().map(|&byte| if zeros && byte > 20 { 0 } else { byte }));
             assert_harmless(&bytes);
         }
@@ -99,6 +101,7 @@ fn sound_messages_are_decoded_without_allocating() {
     let mut out = BytesMut::new();
     let entries = Records::new(&stats).unwrap();
     Reply::Stats { entries }.append(RequestId::new(1), &mut out);
-    // Once as a reply with its three records; requests and pushes see an unknown kind, which is a value too.
+    // Once as a reply with its three records; requests and pushes see an unknown kind, which is a
+    // value too.
     assert_eq!(counted(|| decode_all(&out)), (6, 0));
 }

@@ -151,7 +151,8 @@ impl Parts {
         self.shared.then_some(self.small[3])
     }
 
-    /// Every request. A new variant does not compile until `request_index` knows it, and a test then misses it here.
+    /// Every request. A new variant does not compile until `request_index` knows it, and a test
+    /// then misses it here.
     pub(crate) fn requests(&self) -> Vec<Request<'_>> {
         let (key, fence) = (self.key(), self.fence());
         vec![
@@ -212,7 +213,7 @@ impl Parts {
         ]
     }
 
-    /// The records of lists: `Records` borrows its slice, so somebody has to keep it.
+    /// The records of lists: `Records` borrows its slice, so the caller keeps it.
     pub(crate) fn lists(&self) -> Lists<'_> {
         let lock = LockEntry {
             key: self.key(),

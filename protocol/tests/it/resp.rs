@@ -1,4 +1,4 @@
-//! Commands of Redis clients: whatever was sent is read, however the network cuts it.
+//! Commands of Redis clients: what was sent is read, wherever the network cuts it.
 
 use crate::allocations::counted;
 use crate::config;
@@ -105,7 +105,10 @@ proptest! {
     /// Where bytes are cut decides nothing, for bytes without sense either.
     #[test]
     fn garbage_reads_the_same_in_pieces(
-        stream in vec(prop_oneof![any::<u8>(), prop::sample::select(b"*$\r\n12-'\"\\x ".to_vec())], 0..200),
+        stream in vec(
+            prop_oneof![any::<u8>(), prop::sample::select(b"*$\r\n12-'\"\\x ".to_vec())],
+            0..200,
+        ),
     ) {
         let every_byte: Vec<usize> = (0..stream.len()).collect();
         prop_assert_eq!(read_all(&stream, &every_byte), read_all(&stream, &[]));

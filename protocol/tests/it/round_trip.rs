@@ -95,7 +95,8 @@ proptest! {
         }
     }
 
-    /// Lists that came off the wire can be passed on as they are: a slice and its bytes are the same list.
+    /// Lists that came off the wire can be passed on as they are: a slice and its bytes are the
+    /// same list.
     #[test]
     fn decoded_replies_encode_to_the_bytes_they_came_from(parts in parts()) {
         let lists = parts.lists();
@@ -108,8 +109,8 @@ proptest! {
         }
     }
 
-    /// Optional fields may be missing, so a body cut just before one is a message, but never one that says something
-    /// else: it is the message without that field.
+    /// Optional fields may be missing, so a body cut just before one is a message, but never one
+    /// that says something else: it is the message without that field.
     #[test]
     fn truncated_messages_are_incomplete_or_refused(parts in parts()) {
         for request in parts.requests() {

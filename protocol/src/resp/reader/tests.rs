@@ -184,7 +184,8 @@ fn strangers_are_held_to_less() {
     assert_eq!(reader.next(b"*10\r\n$16384\r\n"), Ok(None));
 }
 
-/// The most arguments that fit, all of them empty: refused at the bound, and the room for them given back.
+/// The most arguments that fit, all of them empty: refused at the bound, and the room for them
+/// given back.
 #[test]
 fn a_command_has_a_bound_as_a_whole() {
     let mut bytes = format!("*{ARGS_MAX}\r\n").into_bytes();
