@@ -147,7 +147,7 @@ impl<H: Host> Shard<H> {
     }
 
     /// The cell of a key, if it has one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, target: Target<'_>, guard: &Guard) -> Option<Found> {
         self.recall(target)
             .or_else(|| self.table.find(target.key, self.hash(target), guard))
@@ -170,7 +170,7 @@ impl<H: Host> Shard<H> {
 
     /// The cell that the caller knows, if it is still this key's. One that has been granted under
     /// its key is in the index; one that never was need not be, and is left to the index.
-    #[inline]
+    #[inline(always)]
     fn recall(&self, target: Target<'_>) -> Option<Found> {
         if target.near == NONE {
             return None;
@@ -179,7 +179,7 @@ impl<H: Host> Shard<H> {
         (!found.word.is_unborn()).then_some(found)
     }
 
-    #[inline]
+    #[inline(always)]
     fn hash(&self, target: Target<'_>) -> u64 {
         let known = target.hash;
         known.unwrap_or_else(|| self.table.hash(target.key))

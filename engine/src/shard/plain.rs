@@ -208,7 +208,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_release(
         &self,
         target: Target<'_>,
@@ -290,7 +290,7 @@ impl<H: Host> Shard<H> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_renew(
         &self,
         target: Target<'_>,
