@@ -77,6 +77,9 @@ codes! {
         AT_CAPACITY = 11, "at_capacity";
         /// The server is going away.
         SHUTTING_DOWN = 12, "shutting_down";
+        /// This node of a cluster does not lead it: ask the leader, which the field `leader` names
+        /// if this node knows it.
+        NOT_LEADER = 14, "not_leader";
     }
 }
 
@@ -132,6 +135,16 @@ codes! {
         SHARED_HOLDERS = 6, "shared_holders";
         /// A queue inside the server is full.
         LOAD = 7, "load";
+        /// The clients of this token's name hold, or wait for, as many locks as its quota allows.
+        QUOTA_HELD = 8, "quota_held";
+        /// As many requests of this token's name wait as its quota allows.
+        QUOTA_WAITERS = 9, "quota_waiters";
+        /// This token's name asks for more operations a second than its quota allows.
+        QUOTA_OPERATIONS = 10, "quota_operations";
+        /// As many locks are held, or waited for, under this key's prefix as its quota allows.
+        PREFIX_HELD = 11, "prefix_held";
+        /// As many requests wait under this key's prefix as its quota allows.
+        PREFIX_WAITERS = 12, "prefix_waiters";
     }
 }
 
@@ -144,5 +157,7 @@ codes! {
         AT_CEILING = 2, "at_ceiling";
         /// It is going away.
         SHUTTING_DOWN = 3, "shutting_down";
+        /// It leads a cluster of which it does not reach a majority.
+        NO_QUORUM = 4, "no_quorum";
     }
 }

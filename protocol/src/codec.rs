@@ -4,9 +4,9 @@
 //! then the bytes; optional fields, a `u8` tag and then a byte string.
 
 use crate::error::DecodeError;
-use crate::field::{Fence, Key, Lease, Mode};
 use crate::limits;
 use bytes::{BufMut, BytesMut};
+use types::{Fence, Key, Lease, Mode};
 
 /// Tags of optional fields. One numbering for all messages, never reused.
 pub(crate) mod tag {
@@ -16,11 +16,24 @@ pub(crate) mod tag {
     pub(crate) const TRACE_ID: u8 = 4;
     pub(crate) const HOLD_COUNT: u8 = 5;
     pub(crate) const GRACE_MS: u8 = 6;
+    pub(crate) const LEADER: u8 = 7;
+    pub(crate) const ADDRESSES: u8 = 8;
+    pub(crate) const WAITED_MS: u8 = 9;
+    /// Reserved: which group of a cluster a connection is for.
+    #[allow(
+        dead_code,
+        reason = "keeps the number from being used for something else"
+    )]
+    pub(crate) const GROUP: u8 = 10;
     pub(crate) const RECOVERING_MS: u8 = 11;
+    pub(crate) const LAST_FENCE: u8 = 12;
 }
 
 /// On requests and holders: the lock is shared.
-pub(crate) const FLAG_SHARED: u8 = 0x01;
+const FLAG_SHARED: u8 = 0x01;
+
+/// The bits that say the mode.
+pub(crate) const MODE_FLAGS: u8 = FLAG_SHARED;
 
 pub(crate) const fn mode_of(flags: u8) -> Mode {
     Mode::from_is_shared(flags & FLAG_SHARED != 0)

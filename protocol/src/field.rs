@@ -7,7 +7,7 @@
 //!
 //! For everything but a key, empty and absent are the same.
 
-use crate::codec::Reader;
+use crate::codec::{Reader, tag};
 use crate::error::{DecodeError, LimitError};
 use crate::limits;
 use std::fmt;
@@ -169,6 +169,36 @@ text_field! {
     Address, "address", limits::ADDRESS_BYTES_MAX
 }
 text_field! {
+    /// Where clients reach a node of a cluster, as `host:port`.
+    NodeAddress, "node address", limits::NODE_ADDRESS_BYTES_MAX
+}
+text_field! {
+    /// Where clients reach the nodes of a cluster: addresses with commas between them.
+    NodeAddresses, "node addresses", limits::NODE_ADDRESSES_BYTES_MAX
+}
+
+impl<'a> NodeAddresses<'a> {
+    /// As many whole addresses as fit, from the front.
+    pub fn fitting(text: &'a str) -> Self {
+        let fitting = Self::clipped(text).0;
+        if fitting.len() == text.len() || text[fitting.len()..].starts_with(',') {
+            return Self(fitting);
+        }
+        let (whole, _cut) = fitting.rsplit_once(',').unwrap_or_default();
+        Self(whole)
+    }
+
+    /// The addresses, in order. One that is empty, or longer than a [`NodeAddress`], is left out:
+    /// the list is advice, and the rest of it is as good as ever.
+    pub fn iter(self) -> impl Iterator<Item = NodeAddress<'a>> {
+        let addresses = self.0.split(',').map(str::trim);
+        addresses
+            .filter(|address| !address.is_empty())
+            .filter_map(|address| NodeAddress::new(address).ok())
+    }
+}
+
+text_field! {
     /// The name of a statistic.
     StatName, "statistic name", limits::STAT_NAME_BYTES_MAX
 }
@@ -265,6 +295,19 @@ impl SessionKey {
         bytes[8..].copy_from_slice(&self.secret.0);
         bytes
     }
+}
+
+/// The address of the node that leads; empty when it is not told. Reads to the end of the optional
+/// fields.
+pub(crate) fn read_leader<'a>(reader: &mut Reader<'a>) -> Result<NodeAddress<'a>, DecodeError> {
+    let mut leader = NodeAddress::default();
+    let mut options = reader.options();
+    while let Some((tag, value)) = options.next()? {
+        if tag == tag::LEADER {
+            leader = NodeAddress::from_wire(value)?;
+        }
+    }
+    Ok(leader)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use crate::codec::{OPTION_HEADER_BYTES, Reader, Writer, option_array, tag};
 use crate::error::DecodeError;
-use crate::field::{ClientName, ServerName, SessionKey, Token};
+use crate::field::{ClientName, NodeAddresses, ServerName, SessionKey, Token};
 use crate::frame::HEADER_BYTES;
 use crate::limits;
 use crate::{MAGIC, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
@@ -148,6 +148,9 @@ pub struct Welcome<'a> {
     /// The server restarted and does not know all holders: claim your locks within this time.
     /// Mostly absent.
     pub grace_ms: Option<u32>,
+    /// Where clients reach the nodes of the server's cluster, this one included. Empty where it is
+    /// a server of its own.
+    pub addresses: NodeAddresses<'a>,
 }
 
 impl<'a> Welcome<'a> {
@@ -155,7 +158,8 @@ impl<'a> Welcome<'a> {
     const FRAME_BYTES_MAX: usize = HEADER_BYTES
         + (2 + SessionKey::BYTES + 4 + 4 + 4 + 4)
         + (2 + limits::SERVER_NAME_BYTES_MAX)
-        + (OPTION_HEADER_BYTES + 4);
+        + (OPTION_HEADER_BYTES + 4)
+        + (OPTION_HEADER_BYTES + limits::NODE_ADDRESSES_BYTES_MAX);
 
     pub(crate) fn read(flags: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let mut welcome = Self {
@@ -168,11 +172,16 @@ impl<'a> Welcome<'a> {
             server_name: ServerName::read(reader)?,
             is_resumed: flags & FLAG_RESUMED != 0,
             grace_ms: None,
+            addresses: NodeAddresses::default(),
         };
         let mut options = reader.options();
         while let Some((tag, value)) = options.next()? {
-            if tag == tag::GRACE_MS {
-                welcome.grace_ms = Some(u32::from_le_bytes(option_array(tag, value)?));
+            match tag {
+                tag::GRACE_MS => {
+                    welcome.grace_ms = Some(u32::from_le_bytes(option_array(tag, value)?));
+                }
+                tag::ADDRESSES => welcome.addresses = NodeAddresses::from_wire(value)?,
+                _ => {}
             }
         }
         Ok(welcome)
@@ -189,6 +198,7 @@ impl<'a> Welcome<'a> {
         if let Some(grace_ms) = self.grace_ms {
             writer.option(tag::GRACE_MS, &grace_ms.to_le_bytes());
         }
+        writer.option(tag::ADDRESSES, self.addresses.as_bytes());
     }
 
     pub(crate) const fn flags(&self) -> u8 {

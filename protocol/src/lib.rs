@@ -56,8 +56,9 @@ pub mod resp;
 pub use code::{BusyBound, ErrorCode, LostReason, NotHeldReason, UnavailableReason};
 pub use error::{DecodeError, LimitError};
 pub use field::{
-    Address, ClientName, Cursor, Fence, Key, Lease, Message, Metadata, Mode, Prefix, RequestId,
-    ServerName, SessionId, SessionKey, SessionSecret, StatName, Token, TraceId,
+    Address, ClientName, Cursor, Fence, Key, Lease, Message, Metadata, Mode, NodeAddress,
+    NodeAddresses, Prefix, RequestId, ServerName, SessionId, SessionKey, SessionSecret, StatName,
+    Token, TraceId,
 };
 pub use frame::{Direction, Frame};
 pub use hello::{Hello, Opening, Welcome};
@@ -67,6 +68,7 @@ pub use record::{
 };
 pub use reply::Reply;
 pub use request::{Acquire, Claim, Request};
+pub use types::NoFence;
 
 /// The first bytes of every `Hello`. They tell a stray peer of another protocol apart at once.
 pub const MAGIC: [u8; 4] = *b"FNCP";

@@ -23,6 +23,11 @@ pub const CURSOR_BYTES_MAX: usize = KEY_BYTES_MAX + 16;
 pub const MESSAGE_BYTES_MAX: usize = 256;
 /// Bytes of a peer's address, as text.
 pub const ADDRESS_BYTES_MAX: usize = 64;
+/// Bytes of the address under which clients reach a node of a cluster, as text: room for the
+/// longest host name.
+pub const NODE_ADDRESS_BYTES_MAX: usize = 255;
+/// Bytes of the list of such addresses in a `Welcome`: what its frame has room for.
+pub const NODE_ADDRESSES_BYTES_MAX: usize = 768;
 /// Bytes of a statistic's name.
 pub const STAT_NAME_BYTES_MAX: usize = 96;
 
@@ -44,5 +49,6 @@ pub const REQUEST_FRAME_BYTES_MAX: u32 = 4096;
 /// Bytes of any frame: what a client must be ready for.
 pub const FRAME_BYTES_MAX: u32 = 65_536;
 
+const _: () = assert!(NODE_ADDRESS_BYTES_MAX <= NODE_ADDRESSES_BYTES_MAX);
 const _: () = assert!(HELLO_FRAME_BYTES_MAX <= REQUEST_FRAME_BYTES_MAX);
 const _: () = assert!(REQUEST_FRAME_BYTES_MAX <= FRAME_BYTES_MAX);

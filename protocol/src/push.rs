@@ -4,9 +4,9 @@
 //! request.
 
 use crate::code::LostReason;
-use crate::codec::Reader;
+use crate::codec::{Reader, tag};
 use crate::error::DecodeError;
-use crate::field::{Fence, Key, RequestId};
+use crate::field::{Fence, Key, NodeAddress, RequestId, read_leader};
 use crate::frame::{self, Frame};
 use bytes::BytesMut;
 
@@ -38,6 +38,8 @@ pub enum Push<'a> {
     Shutdown {
         /// How long it still answers.
         grace_ms: u32,
+        /// Who leads its cluster from now on; mostly empty.
+        leader: NodeAddress<'a>,
     },
     /// News from a later version: skip it.
     Unknown {
@@ -58,6 +60,7 @@ impl<'a> Push<'a> {
             },
             kind::SHUTDOWN => Self::Shutdown {
                 grace_ms: reader.u32("grace_ms")?,
+                leader: read_leader(reader)?,
             },
             kind => return Ok(Self::Unknown { kind }),
         };
@@ -73,7 +76,10 @@ impl<'a> Push<'a> {
                 writer.u8(reason.0);
                 writer.bytes(key.as_bytes());
             }
-            Self::Shutdown { grace_ms } => writer.u32(grace_ms),
+            Self::Shutdown { grace_ms, leader } => {
+                writer.u32(grace_ms);
+                writer.option(tag::LEADER, leader.as_bytes());
+            }
             Self::Unknown { .. } => {}
         });
     }

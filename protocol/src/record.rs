@@ -3,7 +3,10 @@
 //! A record is a `u16` length and then, like a message, its fixed fields and its optional ones: a
 //! reader that knows less skips the rest. A list is a `u16` count and its records.
 
-use crate::codec::{Reader, Writer, mode_flags, mode_of, read_recovering, write_recovering};
+use crate::codec::{
+    OPTION_HEADER_BYTES, Reader, Writer, mode_flags, mode_of, option_array, read_hold_count,
+    read_recovering, tag, write_hold_count, write_recovering,
+};
 use crate::error::{DecodeError, LimitError};
 use crate::field::{Address, ClientName, Fence, Key, Metadata, Mode, SessionId, StatName};
 use crate::limits;
@@ -54,6 +57,8 @@ pub struct Holder<'a> {
     pub is_session_bound: bool,
     /// It is the session that asked.
     pub is_you: bool,
+    /// How often it holds the lock: more than once only if it acquired it reentrantly.
+    pub hold_count: u32,
     /// What its client calls itself.
     pub client_name: ClientName<'a>,
     /// What it says about its lock.
@@ -68,7 +73,8 @@ impl<'a> Fields<'a> for Holder<'a> {
     const BYTES_MAX: usize = 2
         + (8 + 8 + 8 + 4 + 1)
         + (2 + limits::CLIENT_NAME_BYTES_MAX)
-        + (2 + limits::METADATA_BYTES_MAX);
+        + (2 + limits::METADATA_BYTES_MAX)
+        + (OPTION_HEADER_BYTES + 4);
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         let fence = reader.fence()?;
@@ -76,6 +82,15 @@ impl<'a> Fields<'a> for Holder<'a> {
         let held_ms = reader.u64("held_ms")?;
         let remaining_ms = reader.u32("remaining_ms")?;
         let flags = reader.u8("flags of a holder")?;
+        let client_name = ClientName::read(reader)?;
+        let metadata = Metadata::read(reader)?;
+        let mut hold_count = 1;
+        let mut options = reader.options();
+        while let Some((tag, value)) = options.next()? {
+            if tag == tag::HOLD_COUNT {
+                hold_count = read_hold_count(value)?;
+            }
+        }
         Ok(Self {
             fence,
             session_id,
@@ -85,8 +100,9 @@ impl<'a> Fields<'a> for Holder<'a> {
             mode: mode_of(flags),
             is_session_bound: flags & FLAG_SESSION_BOUND != 0,
             is_you: flags & FLAG_YOU != 0,
-            client_name: ClientName::read(reader)?,
-            metadata: Metadata::read(reader)?,
+            hold_count,
+            client_name,
+            metadata,
         })
     }
 
@@ -108,6 +124,7 @@ impl<'a> Fields<'a> for Holder<'a> {
         writer.u8(flags);
         writer.bytes(self.client_name.as_bytes());
         writer.bytes(self.metadata.as_bytes());
+        write_hold_count(self.hold_count, writer);
     }
 }
 
@@ -176,6 +193,8 @@ pub struct LockEntry<'a> {
     pub key: Key<'a>,
     /// Its holders and waiters.
     pub contention: Contention<'a>,
+    /// The fence of its last grant, which may have ended. `None`: an older server does not say.
+    pub last_fence: Option<Fence>,
 }
 
 impl<'a> Record<'a> for LockEntry<'a> {}
@@ -183,18 +202,32 @@ impl<'a> Record<'a> for LockEntry<'a> {}
 impl<'a> Fields<'a> for LockEntry<'a> {
     const NAME: &'static str = "locks";
     const COUNT_MAX: u16 = limits::LIST_PAGE_MAX;
-    const BYTES_MAX: usize = 2 + Contention::BYTES_MAX + (2 + limits::KEY_BYTES_MAX);
+    const BYTES_MAX: usize =
+        2 + Contention::BYTES_MAX + (2 + limits::KEY_BYTES_MAX) + (OPTION_HEADER_BYTES + 8);
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let contention = Contention::read(reader)?;
+        let key = reader.key()?;
+        let mut last_fence = None;
+        let mut options = reader.options();
+        while let Some((tag, value)) = options.next()? {
+            if tag == tag::LAST_FENCE {
+                last_fence = Fence::new(u64::from_le_bytes(option_array(tag, value)?));
+            }
+        }
         Ok(Self {
-            contention: Contention::read(reader)?,
-            key: reader.key()?,
+            contention,
+            key,
+            last_fence,
         })
     }
 
     fn write(&self, writer: &mut Writer<'_>) {
         self.contention.write(writer);
         writer.bytes(self.key.as_bytes());
+        if let Some(last_fence) = self.last_fence {
+            writer.option(tag::LAST_FENCE, &last_fence.get().to_le_bytes());
+        }
     }
 }
 

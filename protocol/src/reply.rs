@@ -9,7 +9,7 @@ use crate::codec::{
     write_recovering,
 };
 use crate::error::DecodeError;
-use crate::field::{Cursor, Fence, Message, RequestId};
+use crate::field::{Cursor, Fence, Message, NodeAddress, RequestId, read_leader};
 use crate::frame::{self, Frame, HEADER_BYTES};
 use crate::hello::Welcome;
 use crate::limits;
@@ -54,6 +54,8 @@ pub enum Reply<'a> {
         code: ErrorCode,
         /// For people.
         message: Message<'a>,
+        /// With [`ErrorCode::NOT_LEADER`]: who leads, if that is known; otherwise empty.
+        leader: NodeAddress<'a>,
     },
     /// The connection is open.
     Welcome(Welcome<'a>),
@@ -67,6 +69,8 @@ pub enum Reply<'a> {
         version_max: u16,
         /// For people.
         message: Message<'a>,
+        /// With [`ErrorCode::NOT_LEADER`]: who leads, if that is known; otherwise empty.
+        leader: NodeAddress<'a>,
     },
     /// Answers `Ping`.
     Pong,
@@ -175,6 +179,7 @@ impl<'a> Reply<'a> {
             kind::ERROR => Self::Error {
                 code: ErrorCode(reader.u16("code")?),
                 message: Message::read(reader)?,
+                leader: read_leader(reader)?,
             },
             kind::WELCOME => Self::Welcome(Welcome::read(frame.flags, reader)?),
             kind::HELLO_REFUSED => Self::HelloRefused {
@@ -182,6 +187,7 @@ impl<'a> Reply<'a> {
                 version_min: reader.u16("version_min")?,
                 version_max: reader.u16("version_max")?,
                 message: Message::read(reader)?,
+                leader: read_leader(reader)?,
             },
             kind::PONG => Self::Pong,
             kind::KEPT_ALIVE => Self::KeptAlive {
@@ -258,9 +264,14 @@ impl<'a> Reply<'a> {
             _ => 0,
         };
         frame::append(out, self.kind(), flags, request_id, |writer| match *self {
-            Self::Error { code, message } => {
+            Self::Error {
+                code,
+                message,
+                leader,
+            } => {
                 writer.u16(code.0);
                 writer.bytes(message.as_bytes());
+                writer.option(tag::LEADER, leader.as_bytes());
             }
             Self::Welcome(ref welcome) => welcome.write(writer),
             Self::HelloRefused {
@@ -268,11 +279,13 @@ impl<'a> Reply<'a> {
                 version_min,
                 version_max,
                 message,
+                leader,
             } => {
                 writer.u16(code.0);
                 writer.u16(version_min);
                 writer.u16(version_max);
                 writer.bytes(message.as_bytes());
+                writer.option(tag::LEADER, leader.as_bytes());
             }
             Self::KeptAlive { ttl_ms } | Self::Renewed { ttl_ms } => writer.u32(ttl_ms),
             Self::Granted {
@@ -361,6 +374,15 @@ impl<'a> Reply<'a> {
         }
     }
 }
+
+// A client needs no larger buffer for the answer to its `Hello`.
+const _: () = assert!(
+    HEADER_BYTES
+        + (2 + 2 + 2)
+        + (2 + limits::MESSAGE_BYTES_MAX)
+        + (OPTION_HEADER_BYTES + limits::NODE_ADDRESS_BYTES_MAX)
+        <= limits::HELLO_FRAME_BYTES_MAX as usize
+);
 
 /// A grant of a lock that is held once.
 const GRANTED_FRAME_BYTES: usize = HEADER_BYTES + 8 + 4;

@@ -1,13 +1,19 @@
 //! What a client asks for. Decode and encode stand side by side, one pair of arms per operation.
 //!
 //! In every body the numbers come first, then the byte strings, then the optional fields.
+//!
+//! A new operation is a number in [`op`], a variant of [`Request`] with its two arms, and an arm in
+//! the server's `native/dispatch.rs`, as the compiler asks for. docs/protocol.md gets its row and
+//! its bytes; `tests/it/document.rs` compares them with the code.
 
 use crate::codec::{
-    FLAG_SHARED, OPTION_HEADER_BYTES, Reader, Writer, at_most, mode_flags, mode_of,
+    MODE_FLAGS, OPTION_HEADER_BYTES, Reader, Writer, at_most, mode_flags, mode_of, option_array,
     read_hold_count, tag, write_hold_count,
 };
 use crate::error::DecodeError;
-use crate::field::{Cursor, Fence, Key, Lease, Metadata, Mode, Prefix, RequestId, TraceId};
+use crate::field::{
+    Cursor, Fence, Key, Lease, Metadata, Mode, Prefix, RequestId, SessionId, TraceId,
+};
 use crate::frame::{self, FLAG_REPEATED, Frame, HEADER_BYTES};
 use crate::hello::{self, Hello};
 use crate::limits;
@@ -38,6 +44,7 @@ pub mod op {
     pub const SESSIONS: u8 = 0x30;
     pub const STATS: u8 = 0x31;
     pub const FORCE_RELEASE: u8 = 0x32;
+    pub const END_SESSION: u8 = 0x33;
 }
 
 /// On `Acquire`, `Renew` and `Claim`: the lease lives by the session.
@@ -126,6 +133,12 @@ pub enum Request<'a> {
         /// Of which grant, so that the next holder keeps its lock.
         fence: Fence,
     },
+    /// For operators: ends a session, as its client's `Goodbye` would; its connections are closed.
+    /// Answered by `Bye`, or by the error `session_unknown`.
+    EndSession {
+        /// Which session.
+        session_id: SessionId,
+    },
     /// An operation from a later version. Answered by an error; the connection goes on.
     Unknown {
         /// Its number.
@@ -154,6 +167,9 @@ pub struct Acquire<'a> {
     pub metadata: Metadata<'a>,
     /// For the audit log.
     pub trace_id: TraceId<'a>,
+    /// How long it has stood in line already, at a server that no longer leads its cluster; up to
+    /// [`limits::WAIT_MS_MAX`], and 0 at first. The new leader may put it into the line by its age.
+    pub waited_ms: u32,
 }
 
 impl<'a> Acquire<'a> {
@@ -168,6 +184,7 @@ impl<'a> Acquire<'a> {
             is_detached: false,
             metadata: Metadata::default(),
             trace_id: TraceId::default(),
+            waited_ms: 0,
         }
     }
 }
@@ -239,6 +256,9 @@ impl<'a> Request<'a> {
                 fence: reader.fence()?,
                 key: reader.key()?,
             },
+            op::END_SESSION => Self::EndSession {
+                session_id: SessionId::new(reader.u64("the id of the session")?),
+            },
             // An unknown operation may have any flags and any body.
             op => return Ok(Self::Unknown { op }),
         };
@@ -298,6 +318,7 @@ impl<'a> Request<'a> {
                 writer.bytes(key.as_bytes());
             }
             Self::Cancel { acquire_id } => writer.u64(acquire_id.get()),
+            Self::EndSession { session_id } => writer.u64(session_id.get()),
             Self::Claim(ref claim) => claim.write(writer),
             Self::Query { key } => writer.bytes(key.as_bytes()),
             Self::List {
@@ -335,6 +356,7 @@ impl<'a> Request<'a> {
             Self::Sessions { .. } => op::SESSIONS,
             Self::Stats => op::STATS,
             Self::ForceRelease { .. } => op::FORCE_RELEASE,
+            Self::EndSession { .. } => op::END_SESSION,
             Self::Unknown { op } => op,
         }
     }
@@ -356,9 +378,9 @@ const fn flags_known(op: u8) -> u8 {
     FLAG_REPEATED
         | match op {
             op::HELLO => hello::FLAG_JOIN,
-            op::ACQUIRE => FLAG_SHARED | FLAG_SESSION_BOUND | FLAG_REENTRANT | FLAG_DETACHED,
+            op::ACQUIRE => MODE_FLAGS | FLAG_SESSION_BOUND | FLAG_REENTRANT | FLAG_DETACHED,
             op::RENEW => FLAG_SESSION_BOUND,
-            op::CLAIM => FLAG_SHARED | FLAG_SESSION_BOUND,
+            op::CLAIM => MODE_FLAGS | FLAG_SESSION_BOUND,
             _ => 0,
         }
 }
@@ -372,7 +394,8 @@ impl<'a> Acquire<'a> {
     /// The longest `Acquire`, which is the longest request.
     const FRAME_BYTES_MAX: usize = Self::frame_bytes(limits::KEY_BYTES_MAX)
         + (OPTION_HEADER_BYTES + limits::METADATA_BYTES_MAX)
-        + (OPTION_HEADER_BYTES + limits::TRACE_ID_BYTES_MAX);
+        + (OPTION_HEADER_BYTES + limits::TRACE_ID_BYTES_MAX)
+        + (OPTION_HEADER_BYTES + 4);
 
     #[inline]
     fn read(flags: u8, reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -389,12 +412,17 @@ impl<'a> Acquire<'a> {
             is_detached,
             metadata: Metadata::default(),
             trace_id: TraceId::default(),
+            waited_ms: 0,
         };
         let mut options = reader.options();
         while let Some((tag, value)) = options.next()? {
             match tag {
                 tag::METADATA => acquire.metadata = Metadata::new(value)?,
                 tag::TRACE_ID => acquire.trace_id = TraceId::from_wire(value)?,
+                tag::WAITED_MS => {
+                    let waited_ms = u32::from_le_bytes(option_array(tag, value)?);
+                    acquire.waited_ms = at_most("waited_ms", waited_ms, limits::WAIT_MS_MAX)?;
+                }
                 _ => {}
             }
         }
@@ -408,6 +436,9 @@ impl<'a> Acquire<'a> {
         writer.bytes(self.key.as_bytes());
         writer.option(tag::METADATA, self.metadata.as_bytes());
         writer.option(tag::TRACE_ID, self.trace_id.as_bytes());
+        if self.waited_ms != 0 {
+            writer.option(tag::WAITED_MS, &self.waited_ms.to_le_bytes());
+        }
     }
 
     const fn flags(&self) -> u8 {

@@ -1,11 +1,24 @@
 //! The number of a grant.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The number of a grant: larger than that of every earlier grant of the same key.
 ///
 /// No grant has fence [`Fence::ZERO`], and none a fence above [`Fence::MAX`]. A peer may name any
 /// number nevertheless; such a fence is an ordinary value that equals no granted one.
+///
+/// As text it is its number in decimal digits, and so it goes through `to_string` and `parse`. With
+/// the feature `serde` it is a number there, too; 0 is refused, since it means that a fence is
+/// missing.
+///
+/// ```
+/// use fencepost_types::Fence;
+///
+/// let fence: Fence = "1836311903".parse().unwrap();
+/// assert_eq!(fence, Fence::try_from(1_836_311_903).unwrap());
+/// assert_eq!(u64::from(fence), 1_836_311_903);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fence(u64);
 
@@ -79,33 +92,60 @@ impl fmt::Display for Fence {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Text or a number that is no fence. The caller that read it acts on it: a header, a column or an
+/// argument is missing or wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoFence;
 
-    #[test]
-    fn zero_is_no_fence_and_fences_compare_as_numbers() {
-        assert_eq!(Fence::new(0), None);
-        assert_eq!(Fence::new(9).unwrap().to_string(), "9");
-        assert_eq!(format!("{:?}", Fence::new(9).unwrap()), "#9");
-        assert!(Fence::new(2) < Fence::new(10));
-    }
-
-    #[test]
-    fn no_grant_has_a_fence_of_zero_or_above_the_last() {
-        assert_eq!(Fence::granted(0), None);
-        assert_eq!(Fence::granted(1), Fence::new(1));
-        assert_eq!(Fence::granted(Fence::MAX.get()), Some(Fence::MAX));
-        assert_eq!(Fence::granted(Fence::MAX.get() + 1), None);
-        assert_eq!(Fence::granted(u64::MAX), None);
-    }
-
-    #[test]
-    fn adding_stops_at_the_last_fence() {
-        let last_but_two = Fence::from_number(Fence::MAX.get() - 2);
-        assert_eq!(last_but_two.saturating_add(1).get(), Fence::MAX.get() - 1);
-        for count in [2, 3, u64::MAX] {
-            assert_eq!(last_but_two.saturating_add(count), Fence::MAX);
-        }
+impl fmt::Display for NoFence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a fence: fences are whole numbers from 1, in decimal digits")
     }
 }
+
+impl std::error::Error for NoFence {}
+
+impl FromStr for Fence {
+    type Err = NoFence;
+
+    /// Takes decimal digits and nothing else: no sign, no space.
+    fn from_str(text: &str) -> Result<Fence, NoFence> {
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NoFence);
+        }
+        text.parse().ok().and_then(Fence::new).ok_or(NoFence)
+    }
+}
+
+impl TryFrom<u64> for Fence {
+    type Error = NoFence;
+
+    /// Refuses 0, as [`Fence::new`] does.
+    fn try_from(number: u64) -> Result<Fence, NoFence> {
+        Fence::new(number).ok_or(NoFence)
+    }
+}
+
+impl From<Fence> for u64 {
+    fn from(fence: Fence) -> u64 {
+        fence.get()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Fence {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Fence {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u64::deserialize(deserializer)?;
+        Fence::try_from(number).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

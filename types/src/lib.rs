@@ -2,7 +2,8 @@
 //!
 //! The wire, the engine, the log, the server and the client speak of the same things, so they use
 //! the same types: no crate converts a key or a mode of another one. Plain values, no
-//! dependencies. How a value becomes bytes is the business of the crate that owns the format.
+//! dependencies but serde, for a fence, where its feature is on. How a value becomes bytes is the
+//! business of the crate that owns the format.
 //!
 //! | file           | what                                                |
 //! |----------------|-----------------------------------------------------|
@@ -25,7 +26,7 @@ pub mod limits;
 mod mode;
 mod session;
 
-pub use fence::Fence;
+pub use fence::{Fence, NoFence};
 pub use histogram::{Histogram, HistogramCounts};
 pub use key::Key;
 pub use lease::{Lease, Span};

@@ -2,7 +2,6 @@
 
 use crate::record::frame::{Flaw, Position};
 use crate::record::payload::RecordError;
-use crate::replay::state::BrokenRule;
 use disk::Disk;
 use std::fmt;
 use std::io;
@@ -302,6 +301,79 @@ impl fmt::Display for Proof {
                 "the snapshot says that the log reached position {log_end}"
             ),
             Proof::Named => write!(f, "a snapshot has its name only once it is complete"),
+        }
+    }
+}
+
+/// Two records that cannot both be true.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BrokenRule {
+    /// Ceilings rise.
+    CeilingFell {
+        /// Of this shard.
+        shard: u16,
+        /// To this.
+        fence: u64,
+        /// From this, or from this as the floor of the server that wrote it.
+        before: u64,
+    },
+    /// No fence is issued above a ceiling that was not on the disk.
+    FenceAboveCeilings {
+        /// The fence.
+        fence: u64,
+        /// The highest ceiling.
+        ceiling: u64,
+    },
+    /// Records that belong into a snapshot stand in the log, or the other way round.
+    OutOfPlace,
+    /// The directory of a cluster's node, read as that of a single server.
+    OfACluster,
+    /// The directory of a single server, read as that of a cluster's node.
+    OfASingleServer,
+    /// An entry of a replicated log is not whole, and others follow it.
+    EntryIncomplete {
+        /// Its index.
+        index: u64,
+    },
+    /// An entry of a replicated log is missing, and others follow it.
+    EntryMissing {
+        /// Its index.
+        index: u64,
+    },
+}
+
+impl fmt::Display for BrokenRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BrokenRule::CeilingFell {
+                shard,
+                fence,
+                before,
+            } => write!(
+                f,
+                "the ceiling of shard {shard} falls from {before} to {fence}"
+            ),
+            BrokenRule::FenceAboveCeilings { fence, ceiling } => {
+                write!(
+                    f,
+                    "fence {fence} was granted, but the highest ceiling is {ceiling}"
+                )
+            }
+            BrokenRule::OutOfPlace => write!(f, "a record of this kind does not belong there"),
+            BrokenRule::EntryIncomplete { index } => {
+                write!(f, "entry {index} is not whole, and others follow it")
+            }
+            BrokenRule::EntryMissing { index } => {
+                write!(f, "entry {index} is missing, and others follow it")
+            }
+            BrokenRule::OfACluster => write!(
+                f,
+                "this directory belongs to a node of a cluster; start it with --node-id and --peers"
+            ),
+            BrokenRule::OfASingleServer => write!(
+                f,
+                "this directory belongs to a single server; `fencepost cluster adopt` makes it node 1 of a cluster"
+            ),
         }
     }
 }

@@ -2,9 +2,9 @@
 //! that get past the checksums.
 
 use crate::error::WalError;
+use crate::files::key::KEY_FILE;
+use crate::files::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
 use crate::log::Options;
-use crate::log::key::KEY_FILE;
-use crate::log::segment::{Header, Name, PAGE_BYTES, SEGMENT_BYTES_MIN, Sort};
 use crate::record::frame::{self, Position};
 use crate::record::{Record, Scope};
 use crate::replay::Tally;

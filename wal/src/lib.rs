@@ -18,13 +18,16 @@
 //! | `wal.rs`    | an open log, as its users see it                                              |
 //! | `record.rs` | what the log says; `record/payload.rs`: as bytes                              |
 //! |             | `record/frame.rs`: how bytes prove that they are a record                     |
+//! | `files.rs`  | `files/segment.rs`: the log's files: names, first pages, segments, spares     |
+//! |             | `files/key.rs`: the key that sessions are signed with; marks a used directory |
 //! | `log.rs`    | the log without threads: read, start, commit, go on in the next segment       |
-//! |             | `log/segment.rs`: its files: names, first pages, segments, spares             |
-//! |             | `log/key.rs`: the key that sessions are signed with; marks a used directory   |
 //! |             | `log/queue.rs`: from appenders to the writer; `log/writer.rs`: the thread     |
 //! |             | `log/snapshot.rs`: writing snapshots; `log/room.rs`: room on the disk         |
 //! | `replay.rs` | reading everything back; `replay/survey.rs`: which files are needed           |
 //! |             | `replay/state.rs`, `replay/leases.rs`: what it adds up to                     |
+//! |             | `replay/sessions.rs`: the sessions among it                                   |
+//! |             | `replay/ledger.rs`: the same for a replicated log, kept while a node runs     |
+//! |             | `replay/node.rs`: the log of a cluster's node                                 |
 //! |             | `replay/recovered.rs`: what a server finds; `replay/highest.rs`: fences only  |
 //! | `tools.rs`  | verify and dump; `tools/show.rs`: a record as a line for people               |
 //! |             | `tools/scan.rs`: whole records of damaged files; `tools/repair.rs`: a new log |
@@ -47,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod files;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -63,23 +67,28 @@ mod tests;
 #[cfg(any(test, feature = "testing"))]
 pub use disk::forgetful;
 pub use disk::{DirDisk, Disk, DiskFile};
-pub use error::{IoFailure, Proof, ReplayError, WalError};
-pub use log::key::KEY_BYTES;
+pub use error::{BrokenRule, IoFailure, Proof, ReplayError, WalError};
+pub use files::key::KEY_BYTES;
+pub use files::segment::{SEGMENT_BYTES, VERSION};
 pub use log::queue::{Batch, QUEUE_BYTES_MAX, Ticket};
 pub use log::room::check_room_for_new;
-pub use log::segment::{SEGMENT_BYTES, VERSION};
 pub use log::writer::Listener;
 pub use log::{Options, SNAPSHOT_LOG_BYTES, SPARES_MAX};
 pub use metrics::{BUCKETS, Metrics, Number};
 pub use record::frame::{Flaw, Position, RECORD_BYTES_MAX};
 pub use record::payload::RecordError;
-pub use record::{FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, Scope};
+pub use record::{
+    EntryId, FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, PART_BYTES_MAX,
+    Record, Scope, records,
+};
 pub use replay::Torn;
 pub use replay::highest::Highest;
 pub use replay::leases::Leases;
+pub use replay::ledger::{Ledger, LedgerError, PARTS as LEDGER_PARTS};
+pub use replay::node::{FoundEntry, GroupLog, NodeLog};
 pub use replay::recovered::Recovered;
-pub use replay::state::{BrokenRule, RecoveredSession};
+pub use replay::sessions::{ANSWERS_MAX, Answer, RecoveredSession};
 pub use tools::repair::{FENCES_MARGIN, NewLog, Repair, RepairError, Repaired, repair, repair_on};
 pub use tools::show::Utc;
 pub use tools::{Entry, FileReport, Report, dump, verify};
-pub use wal::{Opened, Snapshot, Wal, open, open_on};
+pub use wal::{Opened, Snapshot, Wal, open, open_node, open_node_on, open_on};

@@ -13,19 +13,18 @@
 //! ends in a clean stop. What the log says of leases does not change by that: replay keeps what it
 //! knew until the server's first horizon says that it serves.
 
-pub(crate) mod key;
 pub(crate) mod queue;
 pub(crate) mod room;
-pub(crate) mod segment;
 pub(crate) mod snapshot;
 pub(crate) mod writer;
 
-use crate::error::{Blame, IoFailure, WalError};
-use crate::log::key::SessionKey;
-use crate::log::segment::{Closed, Name, PAGE_BYTES, SEGMENT_BYTES, Segment, Shelf};
+use crate::error::{Blame, IoFailure, ReplayError, WalError};
+use crate::files::key::SessionKey;
+use crate::files::segment::{Closed, Name, PAGE_BYTES, SEGMENT_BYTES, Segment, Shelf};
 use crate::metrics::Metrics;
 use crate::record::frame::{self, END, Position};
 use crate::record::{Record, Scope};
+use crate::replay::node::NodeLog;
 use crate::replay::recovered::Recovered;
 use crate::replay::state::State;
 use crate::replay::{self, Layout, Link};
@@ -103,7 +102,8 @@ impl Found {
         let layout = replay::walk(&*disk, &mut state)?;
         let recovered = Recovered::new(state, &layout, start, &*disk)?;
         let metrics = Arc::new(Metrics::default());
-        metrics.recovered(&recovered, &layout);
+        let snapshot = (recovered.snapshot_unix_ms, layout.snapshot_bytes);
+        metrics.recovered(snapshot, recovered.duration, recovered.records);
         let found = Found {
             disk,
             layout,
@@ -113,6 +113,33 @@ impl Found {
             lock,
         };
         Ok((found, recovered))
+    }
+
+    /// Locks the directory of a cluster's node and reads what is there.
+    pub(crate) fn read_node(
+        disk: Arc<dyn Disk>,
+        options: &Options,
+    ) -> Result<(Found, NodeLog), WalError> {
+        let lock = lock(&*disk)?;
+        let mut node = NodeLog::default();
+        let layout = replay::walk(&*disk, &mut node)?;
+        node.check().map_err(|rule| ReplayError::Rule {
+            file: disk.dir().to_owned(),
+            offset: 0,
+            rule,
+        })?;
+        let session_key = SessionKey::find(&*disk, 0)?;
+        let metrics = Arc::new(Metrics::default());
+        metrics.found_snapshot(layout.snapshot_bytes);
+        let found = Found {
+            disk,
+            layout,
+            options: *options,
+            session_key,
+            metrics,
+            lock,
+        };
+        Ok((found, node))
     }
 
     /// Makes the log ready to be appended to, and says that a server has started.

@@ -1,8 +1,6 @@
 //! What the log counts: written by the writer and by snapshots, read by the metrics page. All
 //! orderings are relaxed: a number publishes nothing but itself.
 
-use crate::replay::Layout;
-use crate::replay::recovered::Recovered;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use types::Histogram;
@@ -81,10 +79,16 @@ impl Metrics {
         self.no_room.add(1);
     }
 
-    pub(crate) fn recovered(&self, recovered: &Recovered, layout: &Layout) {
-        self.snapshot_unix_ms.set(recovered.snapshot_unix_ms);
-        self.snapshot_bytes.set(layout.snapshot_bytes);
-        self.recovery_ms.set(recovered.duration.as_millis() as u64);
-        self.recovery_records.set(recovered.records);
+    pub(crate) fn found_snapshot(&self, bytes: u64) {
+        self.snapshot_bytes.set(bytes);
+    }
+
+    /// The log was read: its newest snapshot, and what reading took.
+    pub(crate) fn recovered(&self, snapshot: (u64, u64), took: Duration, records: u64) {
+        let (unix_ms, bytes) = snapshot;
+        self.snapshot_unix_ms.set(unix_ms);
+        self.snapshot_bytes.set(bytes);
+        self.recovery_ms.set(took.as_millis() as u64);
+        self.recovery_records.set(records);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod frame;
 pub(crate) mod payload;
 
 use frame::RECORD_BYTES_MAX;
+use payload::RecordError;
 use std::fmt;
 use types::{Fence, Mode};
 
@@ -21,6 +22,25 @@ pub const FENCE_MAX: u64 = Fence::MAX.get();
 
 const _: () =
     assert!(frame::HEADER_BYTES + LEASE_BYTES + KEY_BYTES_MAX + NOTE_BYTES_MAX <= RECORD_BYTES_MAX);
+
+/// Bytes of an entry, or of a ledger's image, that one record carries at most.
+pub const PART_BYTES_MAX: usize = 1_900;
+
+const _: () = assert!(frame::HEADER_BYTES + ENTRY_BEGIN_BYTES + PART_BYTES_MAX <= RECORD_BYTES_MAX);
+
+/// Bytes of the first record of an entry before its part.
+const ENTRY_BEGIN_BYTES: usize = 2 + 8 + 8 + 8 + 4;
+
+/// The place of an entry in a replicated log: who led when it was proposed, and its index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct EntryId {
+    /// The term of the leader that proposed it.
+    pub term: u64,
+    /// That leader.
+    pub node: u64,
+    /// Where it stands.
+    pub index: u64,
+}
 
 /// What a server writes down while it runs, and so what can be believed after it stopped without
 /// saying so.
@@ -177,6 +197,78 @@ pub enum Record<'a> {
         /// Under which fence.
         fence: u64,
     },
+    /// A session's request was answered with a grant. It stands beside the grant, so that the next
+    /// leader of a cluster knows the request when it is repeated. In replicated logs only.
+    Answered {
+        /// The session that asked.
+        session: u64,
+        /// Its number for the request.
+        request: u64,
+        /// The fence of the grant.
+        fence: u64,
+        /// How often the lock was held then.
+        count: u32,
+    },
+    /// Each thread that appends has ended a turn since the record of this kind before. So
+    /// everything that was decided before that one stands before this one. In replicated logs only.
+    TurnsEnded,
+    /// Which node of a cluster this directory belongs to.
+    NodeIs {
+        /// The node.
+        node: u64,
+        /// Random, made with the directory: a node that lost its disk has another one.
+        disk: u64,
+    },
+    /// The latest leader that this node has accepted, or the candidate it has voted for.
+    Vote {
+        /// Of which replicated log.
+        group: u16,
+        /// In which term.
+        term: u64,
+        /// For which node.
+        node: u64,
+        /// A majority has granted it.
+        is_committed: bool,
+    },
+    /// An entry of a replicated log begins. It takes the place of all entries from its index on.
+    EntryBegin {
+        /// Of which replicated log.
+        group: u16,
+        /// Its place there.
+        id: EntryId,
+        /// Bytes of the whole entry.
+        bytes: u32,
+        /// The first of them.
+        part: &'a [u8],
+    },
+    /// The entry goes on.
+    EntryPart {
+        /// Of which replicated log.
+        group: u16,
+        /// The bytes behind those before.
+        part: &'a [u8],
+    },
+    /// The entries from this index on are gone: another leader has replaced them.
+    Truncated {
+        /// Of which replicated log.
+        group: u16,
+        /// The first that is gone.
+        from: u64,
+    },
+    /// The entries up to this one are not needed any more: the ledger's image has what they said.
+    Purged {
+        /// Of which replicated log.
+        group: u16,
+        /// The last one that is gone.
+        id: EntryId,
+    },
+    /// In a snapshot of a node's log: a part of the ledger's image.
+    ImagePart {
+        /// Of which replicated log.
+        group: u16,
+        /// The bytes behind those before.
+        part: &'a [u8],
+    },
     /// First in a snapshot.
     SnapshotBegin {
         /// When it was begun.
@@ -216,9 +308,9 @@ pub(crate) mod kind {
     pub(crate) const CEILING: u8 = 0x03;
     pub(crate) const HORIZON: u8 = 0x04;
     pub(crate) const CLOCK: u8 = 0x05;
-    // 0x06 to 0x08 are left to the cluster.
     pub(crate) const CLOCK_PAIR: u8 = 0x09;
     pub(crate) const HORIZON_BOUNDED: u8 = 0x0a;
+    pub(crate) const TURNS_ENDED: u8 = 0x0b;
     pub(crate) const SESSION_OPENED: u8 = 0x10;
     pub(crate) const SESSION_KEPT: u8 = 0x11;
     pub(crate) const SESSION_ENDED: u8 = 0x12;
@@ -226,13 +318,20 @@ pub(crate) mod kind {
     pub(crate) const RENEWED: u8 = 0x21;
     pub(crate) const RELEASED: u8 = 0x22;
     pub(crate) const DOWNGRADED: u8 = 0x23;
-    // 0x24 is left to the cluster.
+    pub(crate) const ANSWERED: u8 = 0x24;
     pub(crate) const GRANTED_LONG: u8 = 0x25;
     pub(crate) const SNAPSHOT_BEGIN: u8 = 0x30;
     pub(crate) const SNAPSHOT_END: u8 = 0x31;
     pub(crate) const SNAPSHOT_SHOWS: u8 = 0x32;
     pub(crate) const CONTINUED: u8 = 0x40;
     pub(crate) const SYNCED: u8 = 0x41;
+    pub(crate) const VOTE: u8 = 0x50;
+    pub(crate) const ENTRY_BEGIN: u8 = 0x51;
+    pub(crate) const ENTRY_PART: u8 = 0x52;
+    pub(crate) const TRUNCATED: u8 = 0x53;
+    pub(crate) const PURGED: u8 = 0x54;
+    pub(crate) const IMAGE_PART: u8 = 0x55;
+    pub(crate) const NODE_IS: u8 = 0x56;
 }
 
 /// Bytes of the record that ends a snapshot.
@@ -248,7 +347,12 @@ impl<'a> Record<'a> {
 
     /// Whether it is for callers of the log to write, and not for the log itself.
     pub(crate) fn is_callers(&self) -> bool {
-        (kind::CEILING..kind::SNAPSHOT_BEGIN).contains(&self.kind())
+        (kind::CEILING..kind::SNAPSHOT_BEGIN).contains(&self.kind()) || self.is_of_node()
+    }
+
+    /// Whether it belongs into the log of a cluster's node, and into no other.
+    pub(crate) fn is_of_node(&self) -> bool {
+        (kind::VOTE..=kind::NODE_IS).contains(&self.kind())
     }
 
     /// The byte that says what kind of record this is.
@@ -273,6 +377,15 @@ impl<'a> Record<'a> {
             Record::Renewed { .. } => kind::RENEWED,
             Record::Released { .. } => kind::RELEASED,
             Record::Downgraded { .. } => kind::DOWNGRADED,
+            Record::Answered { .. } => kind::ANSWERED,
+            Record::TurnsEnded => kind::TURNS_ENDED,
+            Record::NodeIs { .. } => kind::NODE_IS,
+            Record::Vote { .. } => kind::VOTE,
+            Record::EntryBegin { .. } => kind::ENTRY_BEGIN,
+            Record::EntryPart { .. } => kind::ENTRY_PART,
+            Record::Truncated { .. } => kind::TRUNCATED,
+            Record::Purged { .. } => kind::PURGED,
+            Record::ImagePart { .. } => kind::IMAGE_PART,
             Record::SnapshotBegin { .. } => kind::SNAPSHOT_BEGIN,
             Record::SnapshotEnd { .. } => kind::SNAPSHOT_END,
             Record::SnapshotShows { .. } => kind::SNAPSHOT_SHOWS,
@@ -280,6 +393,26 @@ impl<'a> Record<'a> {
             Record::Synced => kind::SYNCED,
         }
     }
+}
+
+/// Reads the records of a [`Batch`](crate::Batch) back from its bytes. Ends after the first error.
+pub fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, RecordError>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((kind, payload, behind)) = frame::split_appended(rest) else {
+            rest = &[];
+            return Some(Err(RecordError::Malformed {
+                kind: 0,
+                field: "length",
+            }));
+        };
+        let record = Record::decode(kind, payload);
+        rest = if record.is_ok() { behind } else { &[] };
+        Some(record)
+    })
 }
 
 #[cfg(test)]

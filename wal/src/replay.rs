@@ -16,15 +16,19 @@
 
 pub(crate) mod highest;
 pub(crate) mod leases;
+pub(crate) mod ledger;
+pub(crate) mod node;
 pub(crate) mod recovered;
+pub(crate) mod sessions;
 pub(crate) mod state;
 mod survey;
 
+use crate::error::BrokenRule;
 use crate::error::{Blame, Proof, ReplayError};
-use crate::log::segment::{BEGIN_AT, Header, Name, PAGE_BYTES, Sort};
+use crate::files::segment::{BEGIN_AT, Header, Name, PAGE_BYTES, Sort};
 use crate::record::frame::{self, Flaw, Frame, Position};
 use crate::record::{Record, SNAPSHOT_END_BYTES};
-use crate::replay::state::{BrokenRule, State};
+use crate::replay::state::State;
 use disk::{Disk, DiskFile};
 use std::path::PathBuf;
 

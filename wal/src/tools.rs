@@ -4,13 +4,14 @@ pub(crate) mod repair;
 pub(crate) mod scan;
 pub(crate) mod show;
 
+use crate::error::BrokenRule;
 use crate::error::{Blame, IoFailure, ReplayError, WalError};
+use crate::files::segment::Name;
 use crate::log;
-use crate::log::segment::Name;
 use crate::record::Record;
 use crate::record::frame::Position;
 use crate::replay::recovered::Recovered;
-use crate::replay::state::{BrokenRule, State};
+use crate::replay::state::State;
 use crate::replay::{self, Place, Torn, Visitor};
 use disk::Disk;
 use show::{Line, Utc};

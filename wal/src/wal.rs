@@ -1,15 +1,18 @@
 //! A log that is open: reading it, starting its writer, appending, snapshots, closing.
 
 use crate::error::{Blame, IoFailure, WalError};
+use crate::files::segment::{Shelf, UNFINISHED};
 use crate::log::queue::{Batch, Queue, Ticket};
 use crate::log::room::{self, Shortage};
-use crate::log::segment::{Shelf, UNFINISHED};
 use crate::log::snapshot::{self, SnapshotFile};
+#[cfg(any(test, feature = "testing"))]
+use crate::log::writer::SteppedWriter;
 use crate::log::writer::{Listener, Writer};
 use crate::log::{Found, Options};
 use crate::metrics::Metrics;
 use crate::record::Record;
 use crate::record::frame::Position;
+use crate::replay::node::NodeLog;
 use crate::replay::recovered::Recovered;
 use disk::{DirDisk, Disk};
 use parking_lot::Mutex;
@@ -22,12 +25,7 @@ use std::time::Instant;
 /// Reads the log in `dir`, which is made if it does not exist. Nothing else is changed before
 /// [`Opened::start`].
 pub fn open(dir: &Path, options: &Options) -> Result<(Opened, Recovered), WalError> {
-    let disk = DirDisk::open_or_create(dir).map_err(|error| IoFailure {
-        action: "open",
-        path: dir.to_owned(),
-        source: Arc::new(error),
-    })?;
-    open_on(Arc::new(disk), options)
+    open_on(disk_of(dir)?, options)
 }
 
 /// Reads the log on a disk, and makes sure that there is room to go on with it. Nothing is changed.
@@ -41,6 +39,35 @@ pub fn open_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, Recove
         snapshot_begin: recovered.snapshot_begin,
     };
     Ok((opened, recovered))
+}
+
+/// Reads the log of a cluster's node in `dir`, which is made if it does not exist. Nothing else is
+/// changed before [`Opened::start`].
+pub fn open_node(dir: &Path, options: &Options) -> Result<(Opened, NodeLog), WalError> {
+    open_node_on(disk_of(dir)?, options)
+}
+
+/// The same on any disk.
+pub fn open_node_on(disk: Arc<dyn Disk>, options: &Options) -> Result<(Opened, NodeLog), WalError> {
+    let (found, node) = Found::read_node(disk, options)?;
+    room::check(&*found.disk, &found.layout, options)?;
+    let snapshot_begin = found.layout.begin;
+    let opened = Opened {
+        found,
+        options: *options,
+        ceiling_max: 0,
+        snapshot_begin,
+    };
+    Ok((opened, node))
+}
+
+fn disk_of(dir: &Path) -> Result<Arc<dyn Disk>, WalError> {
+    let disk = DirDisk::open_or_create(dir).map_err(|error| IoFailure {
+        action: "open",
+        path: dir.to_owned(),
+        source: Arc::new(error),
+    })?;
+    Ok(Arc::new(disk))
 }
 
 /// A log that was read and has no writer yet: its listener is built from what it says.
@@ -70,27 +97,45 @@ impl Opened {
                 }
             });
         let join = spawned.blame("start the writer of", &*self.found.disk, "")?;
-        let log = self.found.start()?;
-        let disk = log.disk.clone();
-        let shelf = log.shelf.clone();
-        let metrics = log.metrics.clone();
-        let queue = Arc::new(Queue::new(log.end()));
-        let writer = Writer::new(log, queue.clone(), listener, self.ceiling_max);
+        let (mut wal, writer) = self.begin(listener)?;
+        wal.writer = join.thread().clone();
+        wal.join = Mutex::new(Some(join));
         let sent = hand_over.send(writer);
         assert!(sent.is_ok(), "the thread waits for its writer");
-        Ok(Wal {
-            disk,
-            shelf,
-            metrics,
-            queue,
-            writer: join.thread().clone(),
-            join: Mutex::new(Some(join)),
+        Ok(wal)
+    }
+
+    /// Starts to write without a thread, for simulations that must come out the same each time:
+    /// what is appended waits for [`Wal::turn`], or for a caller that waits for the disk. Dropping
+    /// the log is a crash: what waits is lost.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn start_stepped(self, listener: impl Listener) -> Result<Wal, WalError> {
+        let (mut wal, writer) = self.begin(listener)?;
+        wal.stepped = Some(Mutex::new(Box::new(writer)));
+        Ok(wal)
+    }
+
+    /// A log that is ready to be written, by this thread so far, and its writer.
+    fn begin<L: Listener>(self, listener: L) -> Result<(Wal, Writer<L>), WalError> {
+        let log = self.found.start()?;
+        let queue = Arc::new(Queue::new(log.end()));
+        let wal = Wal {
+            disk: log.disk.clone(),
+            shelf: log.shelf.clone(),
+            metrics: log.metrics.clone(),
+            queue: queue.clone(),
+            writer: thread::current(),
+            join: Mutex::new(None),
             options: self.options,
             snapshot_begin: AtomicU64::new(self.snapshot_begin.get()),
             is_snapshot_under_way: AtomicBool::new(false),
             spare_shortage: Shortage::default(),
             snapshot_shortage: Shortage::default(),
-        })
+            #[cfg(any(test, feature = "testing"))]
+            stepped: None,
+        };
+        let writer = Writer::new(log, queue, listener, self.ceiling_max);
+        Ok((wal, writer))
     }
 }
 
@@ -110,6 +155,9 @@ pub struct Wal {
     spare_shortage: Shortage,
     /// Nor could a snapshot.
     snapshot_shortage: Shortage,
+    /// The writer, if there is no thread for it.
+    #[cfg(any(test, feature = "testing"))]
+    stepped: Option<Mutex<Box<dyn SteppedWriter>>>,
 }
 
 impl Wal {
@@ -143,7 +191,17 @@ impl Wal {
 
     /// Blocks until everything up to `ticket` is on the disk, or never will be.
     pub fn wait(&self, ticket: Ticket) -> Result<(), WalError> {
+        #[cfg(any(test, feature = "testing"))]
+        self.turn();
         self.queue.wait(ticket)
+    }
+
+    /// Writes and syncs what was appended so far, if this log was started without a thread.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn turn(&self) {
+        if let Some(stepped) = &self.stepped {
+            stepped.lock().turn();
+        }
     }
 
     /// Whether more than [`QUEUE_BYTES_MAX`] wait to be written: the disk does not keep up, and

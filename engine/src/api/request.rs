@@ -26,6 +26,9 @@ pub struct Acquire<'a> {
     /// A refusal tells what the holder said of itself and since when it holds. Costs a look at its
     /// metadata.
     pub asks_who: bool,
+    /// How long it has stood in line already, with a server that is gone. It goes in front of
+    /// waiters that asked later. 0 for a new request: it goes to the end.
+    pub waited_ms: u64,
 }
 
 impl<'a> Acquire<'a> {
@@ -38,6 +41,7 @@ impl<'a> Acquire<'a> {
             reentrant: false,
             metadata: &[],
             asks_who: true,
+            waited_ms: 0,
         }
     }
 

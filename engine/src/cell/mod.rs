@@ -198,10 +198,10 @@ impl Cell {
     #[inline]
     pub(crate) fn try_grant(&self, seen: Word, fence: Fence, terms: &Terms) -> bool {
         debug_assert!(seen.is_plain_free());
-        if fault!(GrantOverwrites) {
-            self.set_word(Word::held(fence));
-        } else if !self.replace_word(seen, Word::held(fence)) {
-            return false;
+        match self.replace_word(seen, Word::held(fence)) {
+            true => {}
+            false if fault!(GrantOverwrites) => _ = self.set_word(Word::held(fence)),
+            false => return false,
         }
         self.publish(fence, terms);
         true
@@ -320,11 +320,11 @@ impl Cell {
     pub(crate) fn try_free(&self, seen: Word) -> bool {
         debug_assert!(seen.is_plain_held());
         let free = Word::free(seen.fence());
-        if fault!(ReleaseOverwrites) {
+        let is_freed = self.replace_word(seen, free);
+        if !is_freed && fault!(ReleaseOverwrites) {
             self.set_word(free);
-            return true;
         }
-        self.replace_word(seen, free)
+        is_freed || fault!(ReleaseOverwrites)
     }
 
     /// Ends a lease that the caller has found over. From here on no renewal succeeds. `false`: it
@@ -389,10 +389,10 @@ impl Cell {
     /// if its deadline is earlier.
     pub(crate) fn disarm(&self, now: Tick) -> Lease {
         self.armed.store(unarmed(now), Ordering::Relaxed);
-        if fault!(ArmingReadsOnly) {
-            return self.lease();
+        match fault!(ArmingReadsOnly) {
+            false => Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel)),
+            true => self.lease(),
         }
-        Lease::from_bits(self.lease.fetch_or(0, Ordering::AcqRel))
     }
 
     /// The tick this cell was armed for, as its low 32 bits tell: within 2^31 ms of `near` on

@@ -88,11 +88,10 @@ impl<H: Host> Engine<H> {
     fn look_near(&self, seat: &Seat, key: Key<'_>) -> Option<(CellRef, &Cell, Word)> {
         let near = seat.near()?;
         let table = &self.shards[near.shard()].table;
-        if fault!(RememberedCellTrusted) {
-            let cell = table.cell(near.slot());
-            return Some((near, cell, cell.word()));
-        }
-        let (cell, Found { word, .. }) = table.compare(near.slot(), key)?;
+        let Some((cell, Found { word, .. })) = table.compare(near.slot(), key) else {
+            let trusted = || table.cell(near.slot());
+            return fault!(RememberedCellTrusted).then(|| (near, trusted(), trusted().word()));
+        };
         let is_in_index = !word.is_unborn() || fault!(UnbornCellTaken);
         is_in_index.then_some((near, cell, word))
     }

@@ -99,25 +99,37 @@ pub struct Survey {
 /// How many cells one call of `list` looks at.
 const SCAN_MAX: u32 = 10_000;
 
+/// What a shard costs besides its cells, in cells: a mutex and some lines of memory. So a call goes
+/// through all shards of a small table, and is bounded by their number, too.
+const SHARD_CELLS: u32 = 16;
+
 impl<H: Host> Engine<H> {
     /// Keys that begin with `prefix` and are held or waited for, at most `limit` of them, in no
     /// particular order. Looks at a bounded number of cells, so a page may be short or empty and
     /// still have a next one.
     pub fn list(&self, prefix: &[u8], cursor: Cursor, limit: usize, now: Tick) -> Page {
         let mut names: Vec<Box<[u8]>> = Vec::new();
-        let next = self.walk(cursor, |shard, first| {
-            if limit == 0 {
-                return None;
-            }
-            shard.table.scan(first, SCAN_MAX, |found, key| {
-                let word = shard.table.cell(found.slot).word();
-                let is_used = word.is_held() || word.is_queued();
-                if is_used && key.as_bytes().starts_with(prefix) {
-                    names.push(key.as_bytes().into());
-                }
-                names.len() < limit
-            })
-        });
+        let mut next = Some(cursor);
+        let mut cells_left = SCAN_MAX;
+        while let Some(from) = next
+            && names.len() < limit
+            && cells_left > 0
+        {
+            next = self.walk(from, |shard, first| {
+                let stopped = shard.table.scan(first, cells_left, |found, key| {
+                    let word = shard.table.cell(found.slot).word();
+                    let is_used = word.is_held() || word.is_queued();
+                    if is_used && key.as_bytes().starts_with(prefix) {
+                        names.push(key.as_bytes().into());
+                    }
+                    names.len() < limit
+                });
+                let end = stopped.unwrap_or_else(|| shard.table.last_slot() + 1);
+                let cells = end.saturating_sub(first).saturating_add(SHARD_CELLS);
+                cells_left = cells_left.saturating_sub(cells);
+                stopped
+            });
+        }
         let state = |name: Box<[u8]>| {
             let state = self.query(Key::new(&name).ok()?, now)?;
             (state.holder_count > 0 || state.queue_length > 0).then_some((name, state))
@@ -282,7 +294,7 @@ impl<H: Host> Shard<H> {
             key,
             fence: word.fence(),
             owner: seen.owner,
-            mode: Mode::Exclusive,
+            mode: Mode::PLAIN,
             is_session_bound: seen.lease.kind() == Kind::Session,
             until: self.lease_end(seen.lease, seen.owner),
             held_ms: held_ms(seen.since_low32, now),

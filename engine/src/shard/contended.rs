@@ -9,7 +9,7 @@
 //! The verbs are here. `record.rs` has what is done with holders, `describe.rs` what is told of
 //! them, `claim.rs` and `take_over.rs` the verbs of their own kind.
 
-use super::room::{Room, Want};
+use super::room::{Room, Times, Want};
 use super::{Answer, Shard, Target, Wait, held_ms};
 use crate::api::{Acquire, Downgrade, GaveUp, Host, Limit, NotHeld, Outcome, Release, Renewal};
 use crate::cell::metadata::{Kept, Metadata};
@@ -100,11 +100,10 @@ impl<H: Host> Shard<H> {
     /// that belongs to the room is ours as long as we hold the mutex. A plain one is marked, and
     /// the CAS tells whether it is still what was read.
     fn mark(&self, cell: &Cell, seen: Word) -> bool {
-        let is_marked = seen.belongs_to_room();
-        if fault!(WaiterUnannounced) {
-            return cell.word() == seen;
+        match fault!(WaiterUnannounced) {
+            false => seen.belongs_to_room() || cell.replace_word(seen, seen.with_queued()),
+            true => cell.word() == seen,
         }
-        is_marked || cell.replace_word(seen, seen.with_queued())
     }
 
     #[cold]
@@ -277,8 +276,7 @@ impl<H: Host> Contended<'_, H> {
         waiter: H::Waiter,
     ) -> Outcome {
         let common = &self.shard.common;
-        let ahead = self.queue_length();
-        if ahead >= common.limits.waiters_per_key_max {
+        if self.queue_length() >= common.limits.waiters_per_key_max {
             return Outcome::Busy(Limit::WaitersPerKey);
         }
         let Some(metadata) = Metadata::try_new(request.metadata, &common.metadata) else {
@@ -298,17 +296,22 @@ impl<H: Host> Contended<'_, H> {
             metadata,
             _kept: kept,
         };
-        let (place, generation) = self.room.push_waiter(self.slot, deadline, want, waiter);
+        let times = Times {
+            now: self.now,
+            waited_ms: request.waited_ms,
+            deadline,
+        };
+        let standing = self.room.push_waiter(self.slot, times, want, waiter);
         // A new front is looked at as every front is: it may wait for the ceiling.
-        self.may_serve |= ahead == 0;
+        self.may_serve |= standing.ahead == 0;
         self.shard.note_room_due(deadline);
         Outcome::Queued {
             ticket: Ticket {
                 cell: CellRef::new(self.shard.number, self.slot),
-                waiter: place,
-                generation,
+                waiter: standing.place,
+                generation: standing.generation,
             },
-            ahead,
+            ahead: standing.ahead,
         }
     }
 

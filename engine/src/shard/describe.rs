@@ -226,7 +226,7 @@ impl<H: Host> Shard<H> {
         Holder {
             owner: seen.map(|seen| seen.owner),
             fence: word.fence(),
-            mode: Mode::Exclusive,
+            mode: Mode::PLAIN,
             held_ms: match seen {
                 Some(seen) if is_told && cell.word().is_same_grant(word) => {
                     held_ms(seen.since_low32, now)
@@ -294,7 +294,7 @@ impl<H: Host> Contended<'_, H> {
         let word = self.cell.word();
         let seen = self.shard.seen(self.cell, word)?;
         (seen.owner == owner).then_some(Hold {
-            mode: Mode::Exclusive,
+            mode: Mode::PLAIN,
             fence: word.fence(),
         })
     }

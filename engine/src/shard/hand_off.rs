@@ -1,5 +1,10 @@
 //! Settling a contended key: leases that are over are dropped, the front of the queue is granted
 //! what is free, and the wheels learn when to look next.
+//!
+//! A cancel and a hand-off of the same wait are decided by the room mutex (`Shard::cancel` in
+//! `contended.rs`): the waiter is in line, or it is not and its grant is on its way. A client whose
+//! cancel came too late is told so and gets the grant (`native/dispatch.rs` of the server); the
+//! grant of a connection that went meanwhile is given back (`core/delivery.rs` there).
 
 use super::Shard;
 use super::contended::Contended;

@@ -191,7 +191,7 @@ impl<H: Host> Contended<'_, H> {
             metadata,
         };
         self.room.line_mut(self.slot).record = Some(Record {
-            mode: Mode::Exclusive,
+            mode: Mode::PLAIN,
             holders: vec![holder],
         });
         cell.set_word(word.with_rich());
@@ -202,11 +202,12 @@ impl<H: Host> Contended<'_, H> {
         is_alive
     }
 
-    /// From here on the holder of the record holds it shared.
+    /// From here on the holder of the record may have others beside it.
     pub(super) fn share_record(&mut self) {
         self.may_serve = true;
         let record = self.room.record_mut(self.slot);
-        record.expect("just moved there").mode = Mode::Shared;
+        let record = record.expect("just moved there");
+        record.mode = record.mode.downgraded();
     }
 
     /// Counts a hold that its session takes once more.

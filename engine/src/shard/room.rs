@@ -14,6 +14,9 @@ use std::cell::Cell;
 use types::Fence;
 use types::{Mode, Span};
 
+/// How many later waiters one that comes back may pass. The room mutex is held meanwhile.
+const PASSED_MAX: u32 = 1024;
+
 pub(crate) struct Room<W> {
     /// By slot: every key with waiters or a record, or on the list of those that wait for fences,
     /// and no other.
@@ -77,6 +80,31 @@ pub(crate) struct Want {
     pub(crate) _kept: Kept,
 }
 
+/// When a waiter asked, and until when it waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) now: Tick,
+    /// How long it had stood in line before, with a server that is gone.
+    pub(crate) waited_ms: u64,
+    pub(crate) deadline: Tick,
+}
+
+impl Times {
+    fn asked_ms(self) -> i64 {
+        let ms = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        ms(self.now.as_ms()) - ms(self.waited_ms)
+    }
+}
+
+/// Where a new waiter stands.
+pub(crate) struct Standing {
+    pub(crate) place: u32,
+    /// Of the place.
+    pub(crate) generation: u32,
+    /// How many stand in front of it.
+    pub(crate) ahead: u32,
+}
+
 /// A waiter's place: links of its queue and of the wheel, and the handle by which it is told.
 pub(crate) struct Place<W> {
     generation: u32,
@@ -86,6 +114,9 @@ pub(crate) struct Place<W> {
     wheel_next: Cell<u32>,
     wheel_prev: Cell<u32>,
     pub(crate) deadline: Tick,
+    /// When it asked, in milliseconds of the engine's clock: before 0 if it has stood in line with
+    /// a server that is gone.
+    asked_ms: i64,
     /// When the wheel looks at it: its deadline or before.
     wake: Tick,
     occupant: Option<(Want, W)>,
@@ -144,35 +175,53 @@ impl<W> Room<W> {
         }
     }
 
-    /// Puts a waiter at the end of its key's queue. Returns its place and the place's generation.
+    /// Puts a waiter into its key's queue: at the end, or, if it has stood in line before, in front
+    /// of those that asked later.
     pub(crate) fn push_waiter(
         &mut self,
         slot: u32,
-        deadline: Tick,
+        times: Times,
         want: Want,
         waiter: W,
-    ) -> (u32, u32) {
+    ) -> Standing {
         let line = self.lines.entry(slot).or_default();
+        let asked_ms = times.asked_ms();
+        let (mut prev, mut next, mut behind) = (line.last, NONE, 0);
+        if times.waited_ms > 0 {
+            while prev != NONE && behind < PASSED_MAX && self.waiters.get(prev).asked_ms > asked_ms
+            {
+                (prev, next) = (self.waiters.get(prev).prev, prev);
+                behind += 1;
+            }
+        }
+        let ahead = line.length - behind;
         let place = self.waiters.take(Place {
             generation: 0,
             slot,
-            next: NONE,
-            prev: line.last,
+            next,
+            prev,
             wheel_next: Cell::new(NONE),
             wheel_prev: Cell::new(NONE),
-            deadline,
-            wake: deadline,
+            deadline: times.deadline,
+            asked_ms,
+            wake: times.deadline,
             occupant: Some((want, waiter)),
         });
-        if line.last == NONE {
-            line.first = place;
-        } else {
-            self.waiters.get_mut(line.last).next = place;
+        match prev {
+            NONE => line.first = place,
+            prev => self.waiters.get_mut(prev).next = place,
         }
-        line.last = place;
+        match next {
+            NONE => line.last = place,
+            next => self.waiters.get_mut(next).prev = place,
+        }
         line.length += 1;
-        self.wheel.insert(&self.waiters, place, deadline);
-        (place, self.waiters.get(place).generation)
+        self.wheel.insert(&self.waiters, place, times.deadline);
+        Standing {
+            place,
+            generation: self.waiters.get(place).generation,
+            ahead,
+        }
     }
 
     /// Takes the next waiter that is to be looked at by `now` out of the wheel.
@@ -384,9 +433,14 @@ mod tests {
                 metadata: Metadata::default(),
                 _kept: Kept::default(),
             };
-            let (place, _) = room.push_waiter(7, Tick::MAX, want, ());
+            let times = Times {
+                now: Tick::default(),
+                waited_ms: 0,
+                deadline: Tick::MAX,
+            };
+            let standing = room.push_waiter(7, times, want, ());
             room.note_starved(7);
-            room.remove_waiter(place);
+            room.remove_waiter(standing.place);
             room.tidy_line(7);
         }
         assert_eq!(room.take_starved(), [7]);

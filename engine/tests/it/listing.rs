@@ -71,6 +71,23 @@ fn a_listing_looks_at_a_bounded_number_of_cells_per_page() {
     assert_eq!(list_all(&engine, b"", 100_000, 1).len(), 25_001);
 }
 
+/// One page per shard was a round trip per shard for three locks.
+#[test]
+fn a_small_table_is_one_page_whatever_the_number_of_shards() {
+    let engine = locks_with(Settings {
+        shards: 64,
+        ..small()
+    });
+    let empty = engine.list(b"", Cursor::default(), 100, at(1));
+    assert!(empty.keys.is_empty() && empty.next.is_none());
+    let mut a = seat(&engine);
+    for name in ["a", "b", "c"] {
+        take(&engine, &mut a, name, LONG_MS, at(0));
+    }
+    let page = engine.list(b"", Cursor::default(), 100, at(1));
+    assert_eq!((page.keys.len(), page.next), (3, None));
+}
+
 #[test]
 fn only_keys_with_the_prefix_are_listed() {
     let engine = locks();

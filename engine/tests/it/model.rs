@@ -759,6 +759,7 @@ impl Run {
             reentrant: ask.reentrant,
             metadata: if ask.metadata { METADATA } else { b"" },
             asks_who: true,
+            waited_ms: 0,
         };
         let now = self.now();
         let number = self.waits.len() as u64;
@@ -803,6 +804,7 @@ impl Run {
             reentrant: false,
             metadata: if ask.metadata { METADATA } else { b"" },
             asks_who: true,
+            waited_ms: 0,
         };
         let now = self.now();
         let (owner, ref mut seats) = self.clients[ask.client];

@@ -36,6 +36,41 @@ fn a_thousand_waiters_are_served_in_the_order_of_their_arrival() {
 }
 
 #[test]
+fn waiters_that_come_back_stand_in_line_by_their_age() {
+    let engine = locks();
+    let mut holder = seat(&engine);
+    let first = take(&engine, &mut holder, "k", LONG_MS, at(0));
+    // Who has waited for how long, and how many stand in front of it then. Two of an age, and two
+    // that are new, stay in the order in which they come.
+    let comes = [
+        (1, 300, 0),
+        (2, 700, 0),
+        (3, 0, 2),
+        (4, 500, 1),
+        (5, 0, 4),
+        (6, 500, 2),
+        (7, 1, 4),
+    ];
+    let mut seats: Vec<Seat> = comes.iter().map(|_| seat(&engine)).collect();
+    for ((waiter, waited_ms, ahead), seat) in comes.iter().zip(&mut seats) {
+        let request = Acquire {
+            waited_ms: *waited_ms,
+            ..Acquire::exclusive(key("k"), LONG_MS)
+        };
+        let outcome = engine.acquire_or_wait(seat, &request, 1000, || Some(*waiter), at(1));
+        assert_eq!(queued(outcome).1, *ahead, "waiter {waiter}");
+    }
+    give_back(&engine, &mut holder, "k", first.fence, at(2));
+    for expected in [2, 4, 6, 1, 7, 3, 5] {
+        let (told, grant) = engine.host().take_grant();
+        assert_eq!(told, expected);
+        let seat = &mut seats[told as usize - 1];
+        give_back(&engine, seat, "k", grant.fence, at(3));
+    }
+    assert_eq!(engine.waiters(), 0);
+}
+
+#[test]
 fn each_waiter_is_told_how_many_stand_in_front() {
     let engine = locks();
     let [mut a, mut b] = seats(&engine);

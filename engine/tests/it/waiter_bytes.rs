@@ -1,4 +1,5 @@
-//! What waiters keep outside the engine counts in `bytes_max` while they wait, and not a moment longer.
+//! What waiters keep outside the engine counts in `bytes_max` while they wait, and not a moment
+//! longer.
 
 use crate::common::{at, key, small};
 use engine::{

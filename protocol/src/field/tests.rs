@@ -75,3 +75,26 @@ fn fence_is_never_zero() {
     assert_eq!(Fence::new(9).unwrap().to_string(), "9");
     assert!(Fence::new(2).unwrap() < Fence::new(10).unwrap());
 }
+
+#[test]
+fn addresses_of_nodes_are_told_whole_or_not_at_all() {
+    let address = "n".repeat(limits::NODE_ADDRESS_BYTES_MAX);
+    let four = [address.as_str(); 4].join(",");
+    let fitting = NodeAddresses::fitting(&four);
+    assert!(fitting.iter().map(NodeAddress::as_str).eq([&address; 3]));
+    assert_eq!(NodeAddresses::fitting(&four[..767]).as_str(), &four[..767]);
+    let (cut, whole) = (&four[..769], &four[..511]);
+    assert_eq!(NodeAddresses::fitting(cut).as_str(), &four[..767]);
+    assert_eq!(NodeAddresses::fitting(whole).as_str(), whole);
+    let endless = "n".repeat(limits::NODE_ADDRESSES_BYTES_MAX + 1);
+    assert_eq!(NodeAddresses::fitting(&endless), NodeAddresses::default());
+    assert_eq!(NodeAddresses::default().iter().count(), 0);
+}
+
+#[test]
+fn addresses_that_are_none_are_left_out_of_the_list() {
+    let long = "n".repeat(limits::NODE_ADDRESS_BYTES_MAX + 1);
+    let text = format!("a:1,, {long}, b:2,");
+    let addresses = NodeAddresses::new(&text).unwrap();
+    assert!(addresses.iter().map(NodeAddress::as_str).eq(["a:1", "b:2"]));
+}

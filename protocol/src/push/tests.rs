@@ -43,6 +43,9 @@ fn lost_lock_names_key_fence_and_reason() {
 fn fields_added_to_a_push_later_are_skipped() {
     assert_eq!(
         Push::decode(&frame(kind::SHUTDOWN, &[1, 0, 0, 0, 90, 0, 0])),
-        Ok(Push::Shutdown { grace_ms: 1 })
+        Ok(Push::Shutdown {
+            grace_ms: 1,
+            leader: NodeAddress::default(),
+        })
     );
 }

@@ -66,6 +66,7 @@ fn declared_sizes_are_the_real_ones() {
         mode: Mode::Shared,
         is_session_bound: true,
         is_you: true,
+        hold_count: u32::MAX,
         client_name: ClientName::clipped(&text),
         metadata: Metadata::new(&metadata).unwrap(),
     };
@@ -77,6 +78,7 @@ fn declared_sizes_are_the_real_ones() {
             holder: Some(holder),
             recovering_ms: None,
         },
+        last_fence: Fence::new(u64::MAX),
     };
     let session = SessionEntry {
         session_id: SessionId::new(1),

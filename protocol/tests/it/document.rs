@@ -67,6 +67,10 @@ fn session() -> SessionKey {
     }
 }
 
+fn leader() -> NodeAddress<'static> {
+    NodeAddress::new("10.0.0.1:7400").unwrap()
+}
+
 fn holder() -> Holder<'static> {
     Holder {
         fence: fence(),
@@ -77,6 +81,7 @@ fn holder() -> Holder<'static> {
         mode: Mode::Exclusive,
         is_session_bound: false,
         is_you: false,
+        hold_count: 1,
         client_name: ClientName::new("billing").unwrap(),
         metadata: Metadata::new(b"job 7").unwrap(),
     }
@@ -177,6 +182,13 @@ fn documented_requests_are_the_bytes_we_send() {
         ),
         ("stats-request", 15, Request::Stats),
         ("force-release", 16, Request::ForceRelease { key, fence }),
+        (
+            "end-session",
+            18,
+            Request::EndSession {
+                session_id: SessionId::new(9_007_199_254_740_881),
+            },
+        ),
     ];
     let mut vectors = vectors();
     for (name, id, request) in requests {
@@ -184,6 +196,14 @@ fn documented_requests_are_the_bytes_we_send() {
             request.append(RequestId::new(id), out)
         });
     }
+    check(&mut vectors, "acquire-waited", |out| {
+        let waited = Acquire {
+            wait_ms: 4_000,
+            waited_ms: 1_000,
+            ..acquire
+        };
+        Request::Acquire(waited).append_repeat(RequestId::new(2), out)
+    });
     check(&mut vectors, "acquire-full", |out| {
         Request::Acquire(acquire_full).append_repeat(RequestId::new(2), out)
     });
@@ -203,16 +223,22 @@ fn documented_answers_are_the_bytes_we_send() {
         remembered_max: 4_096,
         server_name: ServerName::new("fencepost 0.1.0").unwrap(),
         grace_ms: None,
+        addresses: NodeAddresses::default(),
     };
     let welcome_back = Welcome {
         is_resumed: true,
         grace_ms: Some(30_000),
         ..welcome
     };
+    let welcome_cluster = Welcome {
+        addresses: NodeAddresses::new("10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400").unwrap(),
+        ..welcome
+    };
     let holders = [holder()];
     let locks = [LockEntry {
         key: key(),
         contention: contention(),
+        last_fence: Some(fence()),
     }];
     let sessions = [SessionEntry {
         session_id: SessionId::new(42),
@@ -241,6 +267,7 @@ fn documented_answers_are_the_bytes_we_send() {
             Reply::Error {
                 code: ErrorCode::UNKNOWN_OP,
                 message: Message::new("unknown operation 0x22").unwrap(),
+                leader: NodeAddress::default(),
             },
         ),
         ("welcome", 1, Reply::Welcome(welcome)),
@@ -253,8 +280,30 @@ fn documented_answers_are_the_bytes_we_send() {
                 version_min: 1,
                 version_max: 1,
                 message: Message::new("version 1 only").unwrap(),
+                leader: NodeAddress::default(),
             },
         ),
+        (
+            "hello-refused-not-leader",
+            1,
+            Reply::HelloRefused {
+                code: ErrorCode::NOT_LEADER,
+                version_min: 1,
+                version_max: 1,
+                message: Message::new("node 1 leads").unwrap(),
+                leader: leader(),
+            },
+        ),
+        (
+            "error-not-leader",
+            0,
+            Reply::Error {
+                code: ErrorCode::NOT_LEADER,
+                message: Message::new("this node leads no more").unwrap(),
+                leader: NodeAddress::default(),
+            },
+        ),
+        ("welcome-cluster", 1, Reply::Welcome(welcome_cluster)),
         ("pong", 12, Reply::Pong),
         ("kept-alive", 13, Reply::KeptAlive { ttl_ms: 10_000 }),
         ("bye", 14, Reply::Bye),
@@ -297,6 +346,14 @@ fn documented_answers_are_the_bytes_we_send() {
             Reply::Unavailable {
                 reason: UnavailableReason::RECOVERING,
                 retry_after_ms: 2_500,
+            },
+        ),
+        (
+            "unavailable-no-quorum",
+            2,
+            Reply::Unavailable {
+                reason: UnavailableReason::NO_QUORUM,
+                retry_after_ms: 250,
             },
         ),
         ("renewed", 4, Reply::Renewed { ttl_ms: 30_000 }),
@@ -368,7 +425,19 @@ fn documented_answers_are_the_bytes_we_send() {
     }
     check(&mut vectors, "lost", |out| lost.append(out));
     check(&mut vectors, "shutdown", |out| {
-        Push::Shutdown { grace_ms: 5_000 }.append(out)
+        let leader = NodeAddress::default();
+        Push::Shutdown {
+            grace_ms: 5_000,
+            leader,
+        }
+        .append(out)
+    });
+    check(&mut vectors, "shutdown-handed-over", |out| {
+        Push::Shutdown {
+            grace_ms: 5_000,
+            leader: leader(),
+        }
+        .append(out)
     });
     vectors.retain(|_, bytes| bytes[4] >= frame::KIND_REPLY_MIN);
     assert!(vectors.is_empty(), "no test checks {vectors:x?}");
@@ -396,6 +465,68 @@ fn documented_vectors_decode_to_what_they_say() {
             ),
         }
     }
+}
+
+/// Optional fields that came with clusters: a peer from before does not know their tags. To it they
+/// are what a tag without a meaning is to us, so we give each field such a tag and read the bytes.
+#[test]
+fn a_peer_from_before_clusters_reads_the_same_without_the_new_fields() {
+    /// Has no meaning, and is larger than all that have one.
+    const TAG_UNKNOWN: u8 = 200;
+    let vectors = vectors();
+    let before = |name: &str, tag: u8, value: &[u8]| {
+        let mut bytes = vectors[name].clone();
+        let tag_at = bytes.len() - value.len() - 3;
+        assert_eq!(bytes[tag_at], tag, "{name}");
+        assert_eq!(&bytes[tag_at + 3..], value, "{name}");
+        bytes[tag_at] = TAG_UNKNOWN;
+        bytes
+    };
+    let leader = b"10.0.0.1:7400";
+
+    let bytes = before("hello-refused-not-leader", 7, leader);
+    assert_eq!(
+        Reply::decode(&frame_of(&bytes)),
+        Ok(Reply::HelloRefused {
+            code: ErrorCode(14),
+            version_min: 1,
+            version_max: 1,
+            message: Message::new("node 1 leads").unwrap(),
+            leader: NodeAddress::default(),
+        })
+    );
+    let bytes = before("shutdown-handed-over", 7, leader);
+    let known = &vectors["shutdown"];
+    assert_eq!(
+        Push::decode(&frame_of(&bytes)),
+        Push::decode(&frame_of(known))
+    );
+    let addresses = b"10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400";
+    let bytes = before("welcome-cluster", 8, addresses);
+    let known = &vectors["welcome"];
+    assert_eq!(
+        Reply::decode(&frame_of(&bytes)),
+        Reply::decode(&frame_of(known))
+    );
+    let bytes = before("acquire-waited", 9, &1_000_u32.to_le_bytes());
+    let frame = frame_of(&bytes);
+    let Ok(Request::Acquire(waited)) = Request::decode(&frame) else {
+        panic!("an acquire");
+    };
+    let known = &vectors["acquire"];
+    assert!(frame.is_repeated());
+    assert_eq!(
+        Request::decode(&frame_of(known)),
+        Ok(Request::Acquire(Acquire {
+            wait_ms: 5_000,
+            ..waited
+        }))
+    );
+}
+
+fn frame_of(bytes: &[u8]) -> Frame<'_> {
+    let frame = Frame::split(&mut &bytes[..], FRAME_BYTES_MAX).unwrap();
+    frame.expect("a whole frame")
 }
 
 /// A row of some table of the document.
@@ -440,8 +571,11 @@ fn documented_limits_are_ours() {
         ("message", MESSAGE_BYTES_MAX),
         ("address", ADDRESS_BYTES_MAX),
         ("statistic name", STAT_NAME_BYTES_MAX),
+        ("leader", NODE_ADDRESS_BYTES_MAX),
+        ("addresses", NODE_ADDRESSES_BYTES_MAX),
         ("`ttl_ms`", TTL_MS_MAX as usize),
         ("`wait_ms`", WAIT_MS_MAX as usize),
+        ("`waited_ms`", WAIT_MS_MAX as usize),
         ("`session_ttl_ms`", SESSION_TTL_MS_MAX as usize),
         ("locks in a page", LIST_PAGE_MAX.into()),
         ("sessions in a page", SESSIONS_PAGE_MAX.into()),
@@ -480,6 +614,7 @@ fn documented_kinds_are_ours() {
         (op::SESSIONS, "Sessions"),
         (op::STATS, "Stats"),
         (op::FORCE_RELEASE, "ForceRelease"),
+        (op::END_SESSION, "EndSession"),
         (reply::kind::ERROR, "Error"),
         (reply::kind::WELCOME, "Welcome"),
         (reply::kind::HELLO_REFUSED, "HelloRefused"),

@@ -82,6 +82,20 @@ impl Parts {
         Message::new(&self.text).unwrap()
     }
 
+    fn leader(&self) -> NodeAddress<'_> {
+        match self.yes {
+            true => NodeAddress::new(&self.text).unwrap(),
+            false => NodeAddress::default(),
+        }
+    }
+
+    fn waited_ms(&self) -> u32 {
+        match self.shared {
+            true => self.small[1] % (WAIT_MS_MAX + 1),
+            false => 0,
+        }
+    }
+
     fn fence(&self) -> Fence {
         Fence::new(self.large[1]).unwrap()
     }
@@ -133,6 +147,7 @@ impl Parts {
             mode: self.mode(),
             is_session_bound: self.session_bound,
             is_you: self.yes,
+            hold_count: self.hold_count(),
             client_name: self.client_name(),
             metadata: self.metadata(),
         }
@@ -176,6 +191,7 @@ impl Parts {
                 is_detached: !self.yes && !self.session_bound,
                 metadata: self.metadata(),
                 trace_id: TraceId::new(&self.text).unwrap(),
+                waited_ms: self.waited_ms(),
             }),
             Request::Renew {
                 key,
@@ -207,6 +223,9 @@ impl Parts {
             },
             Request::Stats,
             Request::ForceRelease { key, fence },
+            Request::EndSession {
+                session_id: SessionId::new(self.large[0]),
+            },
             Request::Unknown {
                 op: request::op::WATCH,
             },
@@ -221,6 +240,7 @@ impl Parts {
                 recovering_ms: None,
                 ..self.contention()
             },
+            last_fence: self.yes.then(|| self.fence()),
         };
         let session = SessionEntry {
             session_id: SessionId::new(self.large[0]),
@@ -254,6 +274,7 @@ impl Parts {
             Reply::Error {
                 code,
                 message: self.message(),
+                leader: self.leader(),
             },
             Reply::Welcome(Welcome {
                 version: self.code,
@@ -265,12 +286,14 @@ impl Parts {
                 remembered_max: self.small[4],
                 server_name: ServerName::new(&self.text).unwrap(),
                 grace_ms: self.shared.then_some(retry_after_ms),
+                addresses: NodeAddresses::new(&self.text).unwrap(),
             }),
             Reply::HelloRefused {
                 code,
                 version_min: self.page,
                 version_max: self.code,
                 message: self.message(),
+                leader: self.leader(),
             },
             Reply::Pong,
             Reply::KeptAlive { ttl_ms },
@@ -333,6 +356,7 @@ impl Parts {
             },
             Push::Shutdown {
                 grace_ms: self.small[0],
+                leader: self.leader(),
             },
             Push::Unknown {
                 kind: push::kind::EVENT,
@@ -365,7 +389,8 @@ pub(crate) fn request_index(request: &Request<'_>) -> usize {
         Request::Sessions { .. } => 12,
         Request::Stats => 13,
         Request::ForceRelease { .. } => 14,
-        Request::Unknown { .. } => 15,
+        Request::EndSession { .. } => 15,
+        Request::Unknown { .. } => 16,
     }
 }
 

@@ -63,6 +63,11 @@ impl Batch {
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
+
+    /// The records as bytes, one after the other, for [`crate::records`] to read.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Says when something that was appended is on the disk: as soon as [`crate::Wal::synced`] is not

@@ -8,7 +8,7 @@
 //! counts that and says so.
 
 use crate::error::{Blame, IoFailure, WalError};
-use crate::log::segment::SEGMENT_BYTES;
+use crate::files::segment::SEGMENT_BYTES;
 use crate::log::{self, Options};
 use crate::replay::Layout;
 use disk::Disk;

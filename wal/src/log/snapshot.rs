@@ -29,7 +29,7 @@
 //! happened as not.
 
 use crate::error::{Blame, IoFailure};
-use crate::log::segment::{Header, Name, Sort, UNFINISHED};
+use crate::files::segment::{Header, Name, Sort, UNFINISHED};
 use crate::record::frame::{self, Position};
 use crate::record::{Record, Scope};
 use crate::replay::Tally;
@@ -96,7 +96,7 @@ impl SnapshotFile {
                     | Record::SnapshotShows { .. }
                     | Record::Granted(_)
                     | Record::GrantedLong(_)
-            ),
+            ) || record.is_of_node(),
             "{record:?} is a change and no state"
         );
         self.append(record)

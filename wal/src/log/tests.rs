@@ -1,7 +1,7 @@
 //! The log without threads: long writes, full segments, locks. Crashes are in `tests/crash.rs`.
 
 use super::*;
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::record::{KEY_BYTES_MAX, Lease, NOTE_BYTES_MAX};
 use disk::DirDisk;
 use disk::forgetful::ForgetfulDisk;

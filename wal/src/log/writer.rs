@@ -18,7 +18,8 @@ pub trait Listener: Send + 'static {
     /// Everything appended up to this ticket is on the disk: replies that waited for it may leave.
     fn synced(&mut self, up_to: Ticket);
 
-    /// The log is broken, and nothing further will be synced. Called once; the server stops.
+    /// The log is broken, and nothing further will be synced. Called once; the server stops: one by
+    /// itself in its `storage/mod.rs`, a node of a cluster in its `node/server.rs`.
     fn failed(&mut self, error: &WalError);
 }
 
@@ -77,15 +78,7 @@ impl<L: Listener> Writer<L> {
             if self.queue.failure().is_some() {
                 return Ok(());
             }
-            if self.gather() {
-                self.log.commit(&mut self.records)?;
-                self.checks.synced();
-                if self.queue.failure().is_some() {
-                    return Ok(());
-                }
-                let done = self.progress.done();
-                self.queue.publish(done, self.log.end());
-                self.listener.synced(done);
+            if self.write_some()? {
                 continue;
             }
             self.log.mark()?;
@@ -96,6 +89,21 @@ impl<L: Listener> Writer<L> {
                 thread::park();
             }
         }
+    }
+
+    /// Writes and syncs what has arrived, and says so. `false`: nothing has.
+    fn write_some(&mut self) -> Result<bool, WalError> {
+        if !self.gather() {
+            return Ok(false);
+        }
+        self.log.commit(&mut self.records)?;
+        self.checks.synced();
+        if self.queue.failure().is_none() {
+            let done = self.progress.done();
+            self.queue.publish(done, self.log.end());
+            self.listener.synced(done);
+        }
+        Ok(true)
     }
 
     /// Takes what has arrived. `false`: nothing.
@@ -109,6 +117,33 @@ impl<L: Listener> Writer<L> {
             self.records.extend_from_slice(&batch.bytes);
         }
         !self.records.is_empty()
+    }
+}
+
+/// A writer without a thread, for simulations: another thread makes its turns.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) trait SteppedWriter: Send {
+    /// Writes and syncs what has arrived.
+    fn turn(&mut self);
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl<L: Listener> SteppedWriter for Writer<L> {
+    fn turn(&mut self) {
+        if self.queue.failure().is_some() {
+            return;
+        }
+        let written = loop {
+            match self.write_some() {
+                Ok(true) => {}
+                Ok(false) => break self.log.mark(),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = written {
+            self.listener.failed(&error);
+            self.queue.fail(error);
+        }
     }
 }
 

@@ -138,6 +138,20 @@ fn appended_length(bytes: &[u8]) -> usize {
     u32_at(bytes, LENGTH_AT) as usize
 }
 
+/// The kind and payload of the record at the beginning of `bytes`, which [`append`] wrote and which
+/// has no place yet; and the bytes behind it.
+pub(crate) fn split_appended(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    if bytes.len() < HEADER_BYTES {
+        return None;
+    }
+    let length = appended_length(bytes);
+    if !(HEADER_BYTES..=RECORD_BYTES_MAX).contains(&length) {
+        return None;
+    }
+    let (record, rest) = bytes.split_at_checked(length)?;
+    Some((record[KIND_AT], &record[HEADER_BYTES..], rest))
+}
+
 /// Gives as many records of `records` as fit into `room` bytes their places, the first at `begin`.
 /// The bytes used, and how many records they are.
 pub(crate) fn place(records: &mut [u8], begin: Position, room: usize) -> (usize, u64) {

@@ -2,8 +2,8 @@
 //! other, field by field.
 
 use crate::record::{
-    FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, Record, SESSION_BOUND, SHARED,
-    Scope, kind,
+    EntryId, FENCE_MAX, KEY_BYTES_MAX, Lease, NAME_BYTES_MAX, NOTE_BYTES_MAX, PART_BYTES_MAX,
+    Record, SESSION_BOUND, SHARED, Scope, kind,
 };
 use std::fmt;
 use types::Mode;
@@ -130,7 +130,56 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(&log_position.to_le_bytes());
             }
             Record::Continued { sequence } => out.extend_from_slice(&sequence.to_le_bytes()),
-            Record::Synced => {}
+            Record::Synced | Record::TurnsEnded => {}
+            Record::Answered {
+                session,
+                request,
+                fence,
+                count,
+            } => {
+                out.extend_from_slice(&session.to_le_bytes());
+                out.extend_from_slice(&request.to_le_bytes());
+                out.extend_from_slice(&fence.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+            Record::NodeIs { node, disk } => {
+                out.extend_from_slice(&node.to_le_bytes());
+                out.extend_from_slice(&disk.to_le_bytes());
+            }
+            Record::Vote {
+                group,
+                term,
+                node,
+                is_committed,
+            } => {
+                out.extend_from_slice(&group.to_le_bytes());
+                out.extend_from_slice(&term.to_le_bytes());
+                out.extend_from_slice(&node.to_le_bytes());
+                out.push(u8::from(is_committed));
+            }
+            Record::EntryBegin {
+                group,
+                id,
+                bytes,
+                part,
+            } => {
+                out.extend_from_slice(&group.to_le_bytes());
+                id.encode(out);
+                out.extend_from_slice(&bytes.to_le_bytes());
+                encode_part(part, out);
+            }
+            Record::EntryPart { group, part } | Record::ImagePart { group, part } => {
+                out.extend_from_slice(&group.to_le_bytes());
+                encode_part(part, out);
+            }
+            Record::Truncated { group, from } => {
+                out.extend_from_slice(&group.to_le_bytes());
+                out.extend_from_slice(&from.to_le_bytes());
+            }
+            Record::Purged { group, id } => {
+                out.extend_from_slice(&group.to_le_bytes());
+                id.encode(out);
+            }
         }
     }
 
@@ -213,6 +262,49 @@ impl<'a> Record<'a> {
                 sequence: fields.u64("sequence")?,
             },
             kind::SYNCED => Record::Synced,
+            kind::TURNS_ENDED => Record::TurnsEnded,
+            kind::ANSWERED => Record::Answered {
+                session: fields.u64("session")?,
+                request: fields.u64("request")?,
+                fence: fields.fence()?,
+                count: fields.u32("count")?,
+            },
+            kind::NODE_IS => Record::NodeIs {
+                node: fields.u64("node")?,
+                disk: fields.u64("disk")?,
+            },
+            kind::VOTE => Record::Vote {
+                group: fields.u16("group")?,
+                term: fields.u64("term")?,
+                node: fields.u64("node")?,
+                is_committed: match fields.u8("whether it is committed")? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(fields.malformed("whether it is committed")),
+                },
+            },
+            kind::ENTRY_BEGIN => Record::EntryBegin {
+                group: fields.u16("group")?,
+                id: EntryId::decode(&mut fields)?,
+                bytes: fields.u32("length of the entry")?,
+                part: fields.rest("part", 0, PART_BYTES_MAX)?,
+            },
+            kind::ENTRY_PART => Record::EntryPart {
+                group: fields.u16("group")?,
+                part: fields.rest("part", 1, PART_BYTES_MAX)?,
+            },
+            kind::TRUNCATED => Record::Truncated {
+                group: fields.u16("group")?,
+                from: fields.u64("index")?,
+            },
+            kind::PURGED => Record::Purged {
+                group: fields.u16("group")?,
+                id: EntryId::decode(&mut fields)?,
+            },
+            kind::IMAGE_PART => Record::ImagePart {
+                group: fields.u16("group")?,
+                part: fields.rest("part", 1, PART_BYTES_MAX)?,
+            },
             _ => return Err(RecordError::UnknownKind { kind }),
         };
         fields.end()?;
@@ -233,7 +325,10 @@ impl<'a> Lease<'a> {
             "note: {} bytes",
             self.note.len()
         );
-        let shared = if self.mode.is_shared() { SHARED } else { 0 };
+        let shared = match self.mode {
+            Mode::Exclusive => 0,
+            Mode::Shared => SHARED,
+        };
         let session_bound = if self.is_session_bound {
             SESSION_BOUND
         } else {
@@ -282,6 +377,31 @@ impl<'a> Lease<'a> {
             note: fields.rest("note", 0, NOTE_BYTES_MAX)?,
         })
     }
+}
+
+impl EntryId {
+    fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.term.to_le_bytes());
+        out.extend_from_slice(&self.node.to_le_bytes());
+        out.extend_from_slice(&self.index.to_le_bytes());
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Result<EntryId, RecordError> {
+        Ok(EntryId {
+            term: fields.u64("term")?,
+            node: fields.u64("node")?,
+            index: fields.u64("index")?,
+        })
+    }
+}
+
+fn encode_part(part: &[u8], out: &mut Vec<u8>) {
+    assert!(
+        part.len() <= PART_BYTES_MAX,
+        "a part of {} bytes",
+        part.len()
+    );
+    out.extend_from_slice(part);
 }
 
 fn encode_key(key: &[u8], out: &mut Vec<u8>) {

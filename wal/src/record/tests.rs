@@ -171,6 +171,78 @@ fn every_kind_has_these_bytes() {
             &[15, 0, 0, 0, 0, 0, 0, 0],
         ),
         (Record::Synced, 0x41, &[]),
+        (Record::TurnsEnded, 0x0b, &[]),
+        (
+            Record::Answered {
+                session: 1,
+                request: 2,
+                fence: 3,
+                count: 4,
+            },
+            0x24,
+            &[
+                1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0,
+            ],
+        ),
+        (
+            Record::NodeIs { node: 3, disk: 4 },
+            0x56,
+            &[3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            Record::Vote {
+                group: 1,
+                term: 2,
+                node: 3,
+                is_committed: true,
+            },
+            0x50,
+            &[1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1],
+        ),
+        (
+            Record::EntryBegin {
+                group: 1,
+                id: ENTRY,
+                bytes: 3,
+                part: b"ab",
+            },
+            0x51,
+            &[
+                1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 3, 0,
+                0, 0, b'a', b'b',
+            ],
+        ),
+        (
+            Record::EntryPart {
+                group: 1,
+                part: b"c",
+            },
+            0x52,
+            &[1, 0, b'c'],
+        ),
+        (
+            Record::Truncated { group: 1, from: 9 },
+            0x53,
+            &[1, 0, 9, 0, 0, 0, 0, 0, 0, 0],
+        ),
+        (
+            Record::Purged {
+                group: 1,
+                id: ENTRY,
+            },
+            0x54,
+            &[
+                1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0,
+            ],
+        ),
+        (
+            Record::ImagePart {
+                group: 1,
+                part: b"d",
+            },
+            0x55,
+            &[1, 0, b'd'],
+        ),
     ];
     for (record, kind, bytes) in pinned {
         assert_eq!(record.kind(), *kind, "{record:?}");
@@ -184,6 +256,12 @@ fn every_kind_has_these_bytes() {
         assert_eq!(is_unknown, !known.contains(&kind), "kind {kind:#x}");
     }
 }
+
+const ENTRY: EntryId = EntryId {
+    term: 2,
+    node: 3,
+    index: 4,
+};
 
 #[test]
 fn the_lengths_that_files_rely_on_are_right() {

@@ -6,9 +6,9 @@
 //! leaves the directory exactly as it is: it does not lock it, since a server that needs the
 //! directory must not find it in use, and it writes nothing.
 
+use crate::error::BrokenRule;
 use crate::error::{Blame, IoFailure, WalError};
 use crate::record::Record;
-use crate::replay::state::BrokenRule;
 use crate::replay::{self, Place, Visitor};
 use disk::{DirDisk, Disk};
 use std::io;

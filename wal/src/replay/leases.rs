@@ -14,15 +14,16 @@
 //!
 //! A thread appends the records of a turn when the turn ends, so records of different threads may
 //! stand in the log in another order than their effects had. This is the whole list of what may be
-//! reordered; everything else is appended in the order of its effect (`server/src/core/record.rs`
-//! sees to it).
+//! reordered; everything else is appended in the order of its effect, to which
+//! `server/src/core/books/record.rs` sees.
 //!
 //! - Records of different keys, and of different fences of one key.
 //! - Of one key and fence: the grant, which may stand anywhere behind its place; the end
 //!   (`Released` with nothing left), which may stand anywhere before its place; a downgrade, which
 //!   may stand anywhere. Each of them may come more than once.
-//! - Two records that set when one lease ends, if a native client had sent both requests before it
-//!   was answered either: it cannot know itself which came second.
+//! - Two records that set when one lease of a native client ends. The client may have renewed it
+//!   again on another connection, because the core that served the first one stood still; it was
+//!   told the second end, and the first core writes the earlier one behind it.
 //!
 //! # The rules
 //!
@@ -33,12 +34,15 @@
 //!   is gone or became shared, and since nothing says which, it is kept, as shared.
 //! - **An end is final.** A grant that is heard of behind its end is over.
 //! - **A grant takes nothing back.** What was said of it before it was heard of itself is kept.
+//! - **Of two ends the later one counts**, but for leases of the Redis port, which appends in the
+//!   order of its effects: a `PEXPIRE` may shorten one.
 //! - Whatever is kept too much ends with its lease; what is dropped was never held any more.
 //!
 //! All of this is about one life of a server. The next one may put a lock back that a holder
 //! claims, under its old fence, so that ends of an earlier life say nothing any more.
 
 mod holder;
+mod image;
 
 use crate::record::Lease;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable, hash_map};
@@ -48,6 +52,7 @@ use types::Mode;
 
 pub(crate) use holder::Owner;
 use holder::{Ahead, Beside, Holder, beside, merged};
+pub(crate) use image::{NotAnImage, Owners};
 
 /// What an entry says of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +62,8 @@ enum Held {
     One,
     /// Look into `crowds`.
     Crowd,
+    /// The key has another entry, and the index leads to that one only.
+    Moved,
 }
 
 #[derive(Clone, Copy)]
@@ -67,9 +74,14 @@ struct Entry {
     floor: u64,
     key_bytes: u16,
     held: Held,
+    /// When a record last spoke of the key: see [`Leases::begin_generation`].
+    generation: u8,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 56);
+
+/// The session that holds the locks of the Redis port: see docs/wal.md.
+pub(crate) const REDIS_SESSION: u64 = 1;
 
 /// How many grants are collected before they are indexed.
 const PENDING_MAX: usize = 128;
@@ -95,6 +107,10 @@ pub struct Leases {
     /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if
     /// it has ended.
     owners: Vec<Option<LiveOwner>>,
+    /// The session of the Redis port, once it was granted something. All records of its leases
+    /// stand in the order of their effects, so their latest end counts, not the last in time.
+    redis: Option<Owner>,
+    generation: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +207,7 @@ impl Leases {
         self.owners = owners;
     }
 
-    /// `owner` holds what `lease` says; its session field is not looked at.
+    /// `owner`, the session that `lease` names, holds what it says.
     pub(crate) fn grant(&mut self, lease: &Lease<'_>, owner: Owner) {
         self.push_grant(lease, owner, false);
     }
@@ -202,6 +218,7 @@ impl Leases {
     }
 
     fn push_grant(&mut self, lease: &Lease<'_>, owner: Owner, is_long: bool) {
+        self.note_owner(owner, lease.session);
         let holder = Holder {
             fence: lease.fence,
             until_unix_ms: lease.until_unix_ms,
@@ -224,6 +241,15 @@ impl Leases {
         }
     }
 
+    /// An owner stands for this session. Numbers of sessions that are over may come again.
+    fn note_owner(&mut self, owner: Owner, session: u64) {
+        if session == REDIS_SESSION {
+            self.redis = Some(owner);
+        } else if self.redis == Some(owner) {
+            self.redis = None;
+        }
+    }
+
     fn push_entry(&mut self, key: &[u8], holder: Holder, held: Held) {
         let key_bytes = u16::try_from(key.len());
         self.entries.push(Entry {
@@ -232,6 +258,7 @@ impl Leases {
             floor: holder.floor(),
             key_bytes: key_bytes.expect("the decoder lets nothing longer through"),
             held,
+            generation: self.generation,
         });
         self.keys.extend_from_slice(key);
     }
@@ -280,7 +307,7 @@ impl Leases {
         // Those at the very end that found their keys known are not needed any more.
         while self.entries.len() > first
             && let Some(last) = self.entries.last()
-            && last.held == Held::Free
+            && last.held == Held::Moved
         {
             self.keys.truncate(last.key_at as usize);
             self.entries.pop();
@@ -291,7 +318,7 @@ impl Leases {
     /// Moves a grant that was collected to the entry of its key.
     fn move_to(&mut self, known: u32, number: u32) {
         let entry = &mut self.entries[number as usize];
-        entry.held = Held::Free;
+        entry.held = Held::Moved;
         let holder = entry.holder;
         if holder.has_note
             && let Some(note) = self.notes.remove(&(number, holder.fence))
@@ -304,12 +331,13 @@ impl Leases {
     /// One more holder of a key that has an entry.
     fn join(&mut self, number: u32, mut holder: Holder) {
         let entry = &mut self.entries[number as usize];
+        entry.generation = self.generation;
         if holder.fence <= entry.floor {
             return;
         }
         entry.floor = entry.floor.max(holder.floor());
         let is_known = match entry.held {
-            Held::Free => false,
+            Held::Free | Held::Moved => false,
             Held::One => entry.holder.fence == holder.fence,
             Held::Crowd => self.crowds[&number].contains_key(&{ holder.fence }),
         };
@@ -331,6 +359,7 @@ impl Leases {
             hash_map::Entry::Vacant(_) => {}
         }
         match entry.held {
+            Held::Moved => unreachable!("the index leads to no entry that was moved"),
             Held::Free => {
                 entry.holder = holder;
                 entry.held = Held::One;
@@ -345,7 +374,7 @@ impl Leases {
                     entry.held = Held::Crowd;
                     let both = [entry.holder, holder].map(|holder| {
                         let shared = Holder {
-                            mode: Mode::Shared,
+                            mode: holder.mode.downgraded(),
                             ..holder
                         };
                         (shared.fence, shared)
@@ -366,7 +395,7 @@ impl Leases {
         }
         let mode = match crowd.is_empty() {
             true => holder.mode,
-            false => Mode::Shared,
+            false => holder.mode.downgraded(),
         };
         let entry = crowd.entry(holder.fence);
         entry
@@ -397,7 +426,7 @@ impl Leases {
         for number in 0..self.entries.len() as u32 {
             let entry = &mut self.entries[number as usize];
             match entry.held {
-                Held::Free => {}
+                Held::Free | Held::Moved => {}
                 Held::One if entry.holder.is_long => {
                     owners.insert(entry.holder.owner);
                 }
@@ -434,7 +463,7 @@ impl Leases {
                     Mode::Shared => {}
                 }
             }
-            Held::One | Held::Free => {}
+            Held::One | Held::Free | Held::Moved => {}
             Held::Crowd => {
                 let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
                 crowd.remove(&fence);
@@ -448,12 +477,14 @@ impl Leases {
 
     /// The holder of `key` under `fence` has it until then.
     pub(crate) fn renew(&mut self, key: &[u8], fence: u64, until_unix_ms: u64) {
-        self.change(key, fence, |said| said.until_unix_ms = Some(until_unix_ms));
+        self.change(key, fence, |said| {
+            said.until_unix_ms = said.until_unix_ms.max(Some(until_unix_ms));
+        });
     }
 
     /// The holder of `key` under `fence` shares it from now on.
     pub(crate) fn downgrade(&mut self, key: &[u8], fence: u64) {
-        self.change(key, fence, |said| said.mode = Mode::Shared);
+        self.change(key, fence, |said| said.mode = said.mode.downgraded());
     }
 
     /// Something is said of one grant. If it has not been heard of, it is kept for then.
@@ -461,7 +492,7 @@ impl Leases {
         let number = self.find_or_insert(key);
         let entry = &mut self.entries[number as usize];
         let holder = match entry.held {
-            Held::Free => None,
+            Held::Free | Held::Moved => None,
             Held::One => Some(&mut entry.holder).filter(|holder| holder.fence == fence),
             Held::Crowd => self
                 .crowds
@@ -471,7 +502,10 @@ impl Leases {
         if let Some(holder) = holder {
             let mut said = Ahead::default();
             say(&mut said);
-            holder.hear(&said);
+            match self.redis == Some(holder.owner) {
+                true => holder.hear_latest(&said),
+                false => holder.hear(&said),
+            }
             if let Some(ahead) = self.ahead.get_mut(&(number, fence)) {
                 say(ahead);
             }
@@ -486,6 +520,7 @@ impl Leases {
         let hash = self.hash_builder.hash_one(key);
         let is_it = |&number: &u32| key_of(&self.entries, &self.keys, number) == key;
         if let Some(&number) = self.index.find(hash, is_it) {
+            self.entries[number as usize].generation = self.generation;
             return number;
         }
         let number = u32::try_from(self.entries.len());

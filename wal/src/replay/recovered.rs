@@ -1,11 +1,12 @@
 //! What a server finds when it opens its log.
 
 use crate::error::ReplayError;
-use crate::log::key::{KEY_BYTES, SessionKey};
+use crate::files::key::{KEY_BYTES, SessionKey};
 use crate::record::Scope;
 use crate::record::frame::Position;
 use crate::replay::leases::Leases;
-use crate::replay::state::{RecoveredSession, State};
+use crate::replay::sessions::RecoveredSession;
+use crate::replay::state::State;
 use crate::replay::{Layout, Torn};
 use disk::Disk;
 use std::collections::BTreeMap;
@@ -26,6 +27,8 @@ pub struct Recovered {
     pub last_clock_unix_ms: u64,
     /// How far the wall clock was ahead of the log's clock.
     pub wall_ahead_ms: i64,
+    /// What the wall clock showed when the log last said so, as [`crate::Highest`] has it.
+    pub last_wall_unix_ms: u64,
     /// The last server stopped in good order: `sessions` and `leases` are complete.
     pub was_clean: bool,
     /// What the last server wrote down. `None`: this is a new log.
@@ -84,6 +87,7 @@ impl Recovered {
             horizon_lease_ms_max: state.horizon_lease_ms_max,
             last_clock_unix_ms: state.clock_unix_ms,
             wall_ahead_ms: state.wall_ahead_ms,
+            last_wall_unix_ms: state.wall_unix_ms,
             was_clean: state.is_clean,
             scope: state.scope,
             sessions,

@@ -7,70 +7,12 @@
 //! before the position that the snapshot names is not applied again, except for ends: `snapshot.rs`
 //! says why.
 
+use crate::error::BrokenRule;
 use crate::record::frame::Position;
 use crate::record::{Record, Scope};
-use crate::replay::leases::{Leases, LiveOwner, Owner};
-use hashbrown::HashMap;
+use crate::replay::leases::Leases;
+use crate::replay::sessions::{RecoveredSession, Sessions};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// A session that lives, as far as the log knows.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecoveredSession {
-    /// Its id.
-    pub session: u64,
-    /// How long it outlives its last sign of life.
-    pub ttl_ms: u32,
-    /// When it ends unless it is kept alive. May have passed.
-    pub deadline_unix_ms: u64,
-    /// What its client called itself.
-    pub name: Box<[u8]>,
-}
-
-/// Two records that cannot both be true.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BrokenRule {
-    /// Ceilings rise.
-    CeilingFell {
-        /// Of this shard.
-        shard: u16,
-        /// To this.
-        fence: u64,
-        /// From this, or from this as the floor of the server that wrote it.
-        before: u64,
-    },
-    /// No fence is issued above a ceiling that was not on the disk.
-    FenceAboveCeilings {
-        /// The fence.
-        fence: u64,
-        /// The highest ceiling.
-        ceiling: u64,
-    },
-    /// Records that belong into a snapshot stand in the log, or the other way round.
-    OutOfPlace,
-}
-
-impl fmt::Display for BrokenRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BrokenRule::CeilingFell {
-                shard,
-                fence,
-                before,
-            } => write!(
-                f,
-                "the ceiling of shard {shard} falls from {before} to {fence}"
-            ),
-            BrokenRule::FenceAboveCeilings { fence, ceiling } => {
-                write!(
-                    f,
-                    "fence {fence} was granted, but the highest ceiling is {ceiling}"
-                )
-            }
-            BrokenRule::OutOfPlace => write!(f, "a record of this kind does not belong there"),
-        }
-    }
-}
 
 /// Everything that was replayed so far.
 #[derive(Default)]
@@ -84,6 +26,8 @@ pub(crate) struct State {
     pub(crate) clock_unix_ms: u64,
     /// How far the wall clock was ahead of the log's clock when the log last heard of it.
     pub(crate) wall_ahead_ms: i64,
+    /// What the wall clock showed then.
+    pub(crate) wall_unix_ms: u64,
     /// What the last server wrote down; `None` before the first.
     pub(crate) scope: Option<Scope>,
     pub(crate) is_clean: bool,
@@ -125,6 +69,7 @@ impl State {
             Record::Horizon { .. } | Record::Clock { .. } | Record::SessionOpened { .. } => {
                 self.apply_common(record);
             }
+            _ if record.is_of_node() => return Err(BrokenRule::OfACluster),
             _ => return Err(BrokenRule::OutOfPlace),
         }
         Ok(())
@@ -187,7 +132,10 @@ impl State {
             | Record::SnapshotShows { .. }
             | Record::SnapshotEnd { .. }
             | Record::Continued { .. }
+            | Record::TurnsEnded
+            | Record::Answered { .. }
             | Record::Synced => return Err(BrokenRule::OutOfPlace),
+            _ if record.is_of_node() => return Err(BrokenRule::OfACluster),
             _ => self.apply_common(record),
         }
         Ok(())
@@ -207,18 +155,11 @@ impl State {
                 self.tell_time(unix_ms);
                 let wall_unix_ms = wall_unix_ms.unwrap_or(unix_ms);
                 self.wall_ahead_ms = wall_unix_ms.wrapping_sub(unix_ms) as i64;
+                self.wall_unix_ms = wall_unix_ms;
             }
-            Record::SessionOpened {
-                session,
-                ttl_ms,
-                deadline_unix_ms,
-                name,
-            } => self.sessions.open(session, ttl_ms, deadline_unix_ms, name),
-            Record::SessionKept {
-                session,
-                deadline_unix_ms,
-            } => self.sessions.keep(session, deadline_unix_ms),
-            Record::SessionEnded { session } => self.sessions.end(session),
+            Record::SessionOpened { .. }
+            | Record::SessionKept { .. }
+            | Record::SessionEnded { .. } => self.sessions.apply(record),
             Record::Granted(lease) | Record::GrantedLong(lease) => {
                 self.tell_time(lease.granted_unix_ms);
                 if self.is_shown {
@@ -291,110 +232,6 @@ impl State {
 
     fn tell_time(&mut self, unix_ms: u64) {
         self.clock_unix_ms = self.clock_unix_ms.max(unix_ms);
-    }
-}
-
-/// All sessions that were mentioned. An id that comes back after its session ended is another
-/// session.
-#[derive(Default)]
-struct Sessions {
-    numbers: HashMap<u64, Owner>,
-    all: Vec<Session>,
-}
-
-struct Session {
-    stage: Stage,
-    recovered: RecoveredSession,
-}
-
-#[derive(PartialEq, Eq)]
-enum Stage {
-    /// A lease names it, and it has not been opened: a snapshot's leases may come before its
-    /// sessions. If it is never heard of, it had ended already.
-    Mentioned,
-    Open,
-    Ended,
-}
-
-impl Sessions {
-    /// The number of the session that has this id now. A grant that is recorded after its session's
-    /// end belongs to the one that ended.
-    fn mention(&mut self, id: u64) -> Owner {
-        if let Some(&number) = self.numbers.get(&id) {
-            return number;
-        }
-        self.add(id)
-    }
-
-    fn add(&mut self, id: u64) -> Owner {
-        let number = u32::try_from(self.all.len()).expect("more sessions than any memory can hold");
-        self.all.push(Session {
-            stage: Stage::Mentioned,
-            recovered: RecoveredSession {
-                session: id,
-                ttl_ms: 0,
-                deadline_unix_ms: 0,
-                name: Box::default(),
-            },
-        });
-        self.numbers.insert(id, number);
-        number
-    }
-
-    fn open(&mut self, id: u64, ttl_ms: u32, deadline_unix_ms: u64, name: &[u8]) {
-        let mut number = self.mention(id);
-        if self.all[number as usize].stage == Stage::Ended {
-            number = self.add(id);
-        }
-        let session = &mut self.all[number as usize];
-        session.stage = Stage::Open;
-        session.recovered.ttl_ms = ttl_ms;
-        session.recovered.name = name.into();
-        self.keep(id, deadline_unix_ms);
-    }
-
-    /// Signs of life of one session come from many threads, and the latest counts, whichever was
-    /// written last.
-    fn keep(&mut self, id: u64, deadline_unix_ms: u64) {
-        if let Some(&number) = self.numbers.get(&id) {
-            let deadline = &mut self.all[number as usize].recovered.deadline_unix_ms;
-            *deadline = deadline_unix_ms.max(*deadline);
-        }
-    }
-
-    fn end(&mut self, id: u64) {
-        let number = self.mention(id);
-        let session = &mut self.all[number as usize];
-        session.stage = Stage::Ended;
-        session.recovered.name = Box::default();
-    }
-
-    /// Forgets what was said of the sessions that `is_needed` does not name.
-    fn forget_unless(&mut self, is_needed: impl Fn(Owner) -> bool) {
-        for (session, owner) in self.all.iter_mut().zip(0..) {
-            if session.stage == Stage::Open && !is_needed(owner) {
-                session.stage = Stage::Mentioned;
-                session.recovered.deadline_unix_ms = 0;
-            }
-        }
-    }
-
-    fn owners(&self) -> Vec<Option<LiveOwner>> {
-        let owner = |session: &Session| {
-            (session.stage == Stage::Open).then_some(LiveOwner {
-                session: session.recovered.session,
-                deadline_unix_ms: session.recovered.deadline_unix_ms,
-            })
-        };
-        self.all.iter().map(owner).collect()
-    }
-
-    fn into_live(self) -> Vec<RecoveredSession> {
-        let live = self
-            .all
-            .into_iter()
-            .filter(|session| session.stage == Stage::Open);
-        live.map(|session| session.recovered).collect()
     }
 }
 

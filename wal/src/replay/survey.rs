@@ -2,8 +2,8 @@
 //! missing.
 
 use crate::error::{Blame, ReplayError};
-use crate::log::key::KEY_FILE;
-use crate::log::segment::{Header, Name, SEQUENCE_AT, Sort};
+use crate::files::key::KEY_FILE;
+use crate::files::segment::{Header, Name, SEQUENCE_AT, Sort};
 use crate::record::frame::{Flaw, Position};
 use disk::Disk;
 use std::fmt;

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::error::WalError;
+use crate::files::key::KEY_FILE;
 use crate::log::Log;
-use crate::log::key::KEY_FILE;
 use crate::log::snapshot::SnapshotFile;
 use crate::record::Scope;
 use crate::replay::recovered::Recovered;

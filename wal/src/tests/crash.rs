@@ -3,7 +3,7 @@
 use super::life::{Life, Trail, live, options};
 use super::model::View;
 use crate::error::WalError;
-use crate::log::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
+use crate::files::segment::{Header, Name, PAGE_BYTES, Sort, UNFINISHED};
 use crate::log::{Found, Log, Options};
 use crate::record::frame;
 use crate::record::{Record, Scope};

@@ -1,10 +1,12 @@
 //! `docs/wal.md` says the same as the code.
 
-use crate::log::segment::{PAGE_BYTES, SEGMENT_BYTES, VERSION};
+use crate::files::segment::{PAGE_BYTES, SEGMENT_BYTES, VERSION};
 use crate::record::Record;
 use crate::record::frame;
 use crate::tools::repair::FENCES_MARGIN;
-use crate::{Lease, QUEUE_BYTES_MAX, RECORD_BYTES_MAX, SNAPSHOT_LOG_BYTES, SPARES_MAX, Scope};
+use crate::{
+    EntryId, Lease, QUEUE_BYTES_MAX, RECORD_BYTES_MAX, SNAPSHOT_LOG_BYTES, SPARES_MAX, Scope,
+};
 
 const DOCUMENT: &str = include_str!("../../../docs/wal.md");
 
@@ -76,6 +78,39 @@ fn every_kind_is_in_the_document() {
         },
         Record::Continued { sequence: 1 },
         Record::Synced,
+        Record::TurnsEnded,
+        Record::Answered {
+            session: 1,
+            request: 1,
+            fence: 1,
+            count: 1,
+        },
+        Record::NodeIs { node: 1, disk: 1 },
+        Record::Vote {
+            group: 1,
+            term: 1,
+            node: 1,
+            is_committed: true,
+        },
+        Record::EntryBegin {
+            group: 1,
+            id: EntryId::default(),
+            bytes: 0,
+            part: b"",
+        },
+        Record::EntryPart {
+            group: 1,
+            part: b"p",
+        },
+        Record::Truncated { group: 1, from: 1 },
+        Record::Purged {
+            group: 1,
+            id: EntryId::default(),
+        },
+        Record::ImagePart {
+            group: 1,
+            part: b"p",
+        },
     ] {
         let debug = format!("{record:?}");
         let name = debug.split([' ', '(']).next().unwrap();

@@ -2,7 +2,7 @@
 //! snapshots: opens, creations, writes, syncs of files and of the directory, renames, unlinks. From
 //! then on nothing is acknowledged, and everything that was is found by the next server.
 
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
 use crate::{Batch, Options, Wal, WalError, open_on};
 use disk::forgetful::{Dice, FailKind, ForgetfulDisk, Keep};

@@ -1,7 +1,7 @@
 //! A server that writes down fences only: stopped at every operation in turn, those of its clean
 //! stop included; and a real directory, cut at every byte.
 
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
 use crate::{Options, Recovered, WalError, open, open_on};
 use disk::forgetful::{Dice, ForgetfulDisk, Keep};

@@ -3,7 +3,7 @@
 
 use super::model::{View, World};
 use crate::error::WalError;
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::log::snapshot::{self, SnapshotFile};
 use crate::log::{Log, Options};
 use crate::record::frame::Position;

@@ -103,7 +103,8 @@ impl World {
             sessions: BTreeMap::new(),
             holders: BTreeMap::new(),
             last_fences: BTreeMap::new(),
-            session_next: 1,
+            // 1 and 2 are the server's own.
+            session_next: 3,
         }
     }
 
@@ -310,7 +311,9 @@ impl World {
         if lease.is_session_bound {
             return None;
         }
-        lease.until_unix_ms = until_unix_ms;
+        // The record may stand behind that of a later renewal: replay cannot take its word for
+        // less.
+        lease.until_unix_ms = until_unix_ms.max(lease.until_unix_ms);
         Some(Record::Renewed {
             key: lease.key,
             fence: lease.fence,

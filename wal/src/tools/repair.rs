@@ -27,9 +27,9 @@
 //! and repair can be run again.
 
 use crate::error::{Blame, IoFailure, ReplayError, WalError};
+use crate::files::key::{KEY_FILE, SessionKey};
+use crate::files::segment::{Name, SEGMENT_BYTES, Shelf};
 use crate::log;
-use crate::log::key::{KEY_FILE, SessionKey};
-use crate::log::segment::{Name, SEGMENT_BYTES, Shelf};
 use crate::log::snapshot::SnapshotFile;
 use crate::record::frame::Position;
 use crate::record::payload::RecordError;

@@ -1,7 +1,7 @@
 //! Whole records, wherever they stand: what can still be read of a damaged log.
 
 use crate::error::{Blame, IoFailure};
-use crate::log::segment::{Header, Name, PAGE_BYTES, Sort};
+use crate::files::segment::{Header, Name, PAGE_BYTES, Sort};
 use crate::record::Record;
 use crate::record::frame::{self, Frame};
 use crate::replay::Place;

@@ -97,6 +97,44 @@ impl fmt::Display for Line<'_> {
             Record::Downgraded { key, fence } => {
                 write!(f, "downgraded key=\"{}\" fence={fence}", key.escape_ascii())
             }
+            Record::Answered {
+                session,
+                request,
+                fence,
+                count,
+            } => write!(
+                f,
+                "answered session={session:#x} request={request} fence={fence} count={count}"
+            ),
+            Record::TurnsEnded => write!(f, "turns-ended"),
+            Record::NodeIs { node, disk } => write!(f, "node-is {node} disk={disk:#x}"),
+            Record::Vote {
+                group,
+                term,
+                node,
+                is_committed,
+            } => write!(
+                f,
+                "vote group={group} term={term} node={node}{}",
+                if is_committed { " committed" } else { "" }
+            ),
+            Record::EntryBegin {
+                group, id, bytes, ..
+            } => write!(
+                f,
+                "entry group={group} index={} term={} node={} bytes={bytes}",
+                id.index, id.term, id.node
+            ),
+            Record::EntryPart { group, part } => {
+                write!(f, "entry-part group={group} bytes={}", part.len())
+            }
+            Record::Truncated { group, from } => write!(f, "truncated group={group} from={from}"),
+            Record::Purged { group, id } => {
+                write!(f, "purged group={group} up-to={}", id.index)
+            }
+            Record::ImagePart { group, part } => {
+                write!(f, "image-part group={group} bytes={}", part.len())
+            }
             Record::SnapshotBegin { unix_ms, scope } => {
                 write!(f, "snapshot {} of {scope}", Utc(unix_ms))
             }

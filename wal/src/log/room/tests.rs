@@ -1,7 +1,7 @@
 //! A disk that becomes full: what cannot be made, what goes on all the same, and what is said.
 
 use super::*;
-use crate::log::segment::{Name, SEGMENT_BYTES_MIN, UNFINISHED};
+use crate::files::segment::{Name, SEGMENT_BYTES_MIN, UNFINISHED};
 use crate::record::{Record, Scope};
 use crate::{Options, Wal, WalError, open_on};
 use disk::forgetful::ForgetfulDisk;

@@ -2,7 +2,7 @@
 //! is none.
 
 use super::*;
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
 use crate::{Options, Wal, WalError, open_on};
 use disk::forgetful::{FailKind, ForgetfulDisk};

@@ -1,7 +1,7 @@
 //! The log with its thread: tickets, failures, and several threads that append.
 
 use super::Listener;
-use crate::log::segment::SEGMENT_BYTES_MIN;
+use crate::files::segment::SEGMENT_BYTES_MIN;
 use crate::record::{Lease, Record, Scope};
 use crate::{Batch, Opened, Options, Recovered, Ticket, Wal, WalError, open_on};
 use disk::forgetful::{FailKind, ForgetfulDisk};
@@ -236,4 +236,23 @@ fn an_empty_batch_waits_for_what_came_before() {
     let ticket = wal.append(&CLOCK);
     assert_eq!(wal.append_batch(Batch::new()), ticket);
     wal.wait(ticket).unwrap();
+}
+
+#[test]
+fn a_log_without_a_thread_writes_when_its_caller_says_so_and_loses_the_rest() {
+    let disk = ForgetfulDisk::new();
+    let heard = Heard::default();
+    let wal = open(&disk).0.start_stepped(heard.clone()).unwrap();
+    let first = wal.append(&opened(1));
+    assert_eq!(heard.last(), Ticket::ZERO);
+    wal.turn();
+    assert_eq!(heard.last(), first);
+    let second = wal.append(&opened(2));
+    wal.wait(second).unwrap();
+    assert_eq!(wal.synced(), second);
+    wal.append(&opened(3));
+    drop(wal);
+    let (_, recovered) = open(&disk);
+    let sessions = recovered.sessions.iter().map(|session| session.session);
+    assert_eq!(sessions.collect::<Vec<_>>(), [1, 2]);
 }

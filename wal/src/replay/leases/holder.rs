@@ -65,7 +65,16 @@ impl Holder {
         }
     }
 
+    /// Something was said of this holder, perhaps before something that had happened earlier: of
+    /// two ends the later one counts.
     pub(super) fn hear(&mut self, said: &Ahead) {
+        let until_unix_ms = self.until_unix_ms;
+        self.hear_latest(said);
+        self.until_unix_ms = until_unix_ms.max(self.until_unix_ms);
+    }
+
+    /// The same if all that is said of this holder is said in the order in which it happened.
+    pub(super) fn hear_latest(&mut self, said: &Ahead) {
         self.mode = self.mode.weaker(said.mode);
         self.until_unix_ms = said.until_unix_ms.unwrap_or(self.until_unix_ms);
         self.count = said.count.unwrap_or(self.count);

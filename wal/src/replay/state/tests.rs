@@ -2,7 +2,7 @@
 //! in particular, and with the records of several threads in another order than what happened.
 
 use super::*;
-use crate::log::key::SessionKey;
+use crate::files::key::SessionKey;
 use crate::record::Lease;
 use crate::replay::Layout;
 use crate::replay::recovered::Recovered;
