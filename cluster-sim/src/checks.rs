@@ -1,0 +1,548 @@
+//! What must be true, looked at after every step.
+//!
+//! | check                                                     | where            |
+//! |-----------------------------------------------------------|------------------|
+//! | one process leads under a leader id                       | `look_at`        |
+//! | an id of an entry names one entry, committed or not       | `look_at`        |
+//! | all nodes apply the same entries, and stay with them      | `look_at`        |
+//! | equal hashes of ledgers at equal entries                  | `look_at`        |
+//! | a ledger is the sum of the log, as `Sum` adds it up       | `look_at`        |
+//! | what is told is in the log, and was true when it was told | `told`           |
+//! | no fence is issued twice, not even untold; they rise      | `issued`, `Sum`  |
+//! | no lock is granted while an acknowledged lease lasts      | `believed`       |
+//! | a reign's clock is not ahead of the clock that promised   | `check_clock`    |
+//!
+//! A leader id is a term and a node: openraft, as it is set here, may have a second leader in a
+//! term, of a higher number.
+
+use crate::chance::drifted_us;
+use crate::client::{Belief, Client};
+use crate::request::{Ask, Reply, Request, Told};
+use cluster::entry::Item;
+use cluster::node::Node;
+use cluster::types::{Entry, LogId, NodeId, Payload};
+use openraft::storage::RaftLogReader;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use wal::Record;
+
+/// A node's clock and true time are read in steps of a millisecond, by both sides.
+const CLOCK_SLACK_MS: u64 = 3;
+
+/// What happened in a run.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Numbers {
+    pub grants: u64,
+    pub reigns: u64,
+    pub crashes: u64,
+    pub ignored: u64,
+    pub images: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Checks {
+    pub now_us: u64,
+    pub numbers: Numbers,
+    pub last_grant_us: u64,
+    /// A number that two runs of one seed have in common.
+    pub digest: u64,
+    is_traced: bool,
+    broken: Option<String>,
+    drifts_ppm: BTreeMap<NodeId, i64>,
+    /// How often each node has started.
+    lives: BTreeMap<NodeId, u64>,
+    /// Which life of the node led under this term and node.
+    leaders: BTreeMap<(u64, NodeId), u64>,
+    /// All entries that were seen in any log.
+    known: BTreeMap<LogId, u64>,
+    /// Entries that a node has applied.
+    log: BTreeMap<u64, (LogId, u64)>,
+    hashes: BTreeMap<u64, u64>,
+    applied: BTreeMap<NodeId, u64>,
+    sum: Sum,
+    issued: BTreeMap<u64, (u8, u64, u64)>,
+    reigns: BTreeMap<u64, ReignBegin>,
+    /// Those whose clocks were not looked at yet.
+    unchecked: Vec<u64>,
+    /// When a client heard that it has released this fence.
+    released_us: BTreeMap<u64, u64>,
+    /// When a client began to believe that it has this fence.
+    believed_us: BTreeMap<u64, u64>,
+}
+
+#[derive(Clone, Copy)]
+struct ReignBegin {
+    node: NodeId,
+    begin_ms: u64,
+    at_us: u64,
+}
+
+/// What the log adds up to, by plain rules of its own.
+#[derive(Default)]
+struct Sum {
+    index: u64,
+    is_born: bool,
+    clock_ms: u64,
+    reign: Option<u64>,
+    /// The latest reign of which a batch counted.
+    promised: Option<u64>,
+    seq: u64,
+    /// For each marker, the latest reign that promised before it, and the latest stamp.
+    markers: BTreeMap<u64, (Option<u64>, u64)>,
+    ceiling: u64,
+    holds: BTreeMap<Vec<u8>, SumHold>,
+    /// All that were ever granted, with the latest ends that the log says.
+    granted: BTreeMap<u64, (Vec<u8>, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SumHold {
+    fence: u64,
+    until_ms: u64,
+    is_released: bool,
+}
+
+impl Checks {
+    pub(crate) fn new(drifts_ppm: BTreeMap<NodeId, i64>, is_traced: bool) -> Checks {
+        Checks {
+            drifts_ppm,
+            is_traced,
+            ..Checks::default()
+        }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// What is broken, if anything.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// The first one counts.
+    pub(crate) fn violate(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.note(|| format!("BROKEN: {what}"));
+        self.broken.get_or_insert(what);
+    }
+
+    /// Something that both runs of a seed must have.
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+        let what = what();
+        for byte in what.bytes() {
+            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self.digest ^= self.now_us;
+        if self.is_traced {
+            println!("{:>8} ms  {what}", self.now_us / 1_000);
+        }
+    }
+
+    pub(crate) fn node_started(&mut self, node: NodeId) {
+        self.applied.remove(&node);
+        *self.lives.entry(node).or_default() += 1;
+    }
+
+    /// A reign's office opens with this clock.
+    pub(crate) fn reign_begins(&mut self, node: NodeId, index: u64, begin_ms: u64) {
+        let at_us = self.now_us;
+        self.note(|| format!("node {node} begins reign {index}, its clock shows {begin_ms}"));
+        let begin = ReignBegin {
+            node,
+            begin_ms,
+            at_us,
+        };
+        self.reigns.insert(index, begin);
+        self.numbers.reigns += 1;
+        self.unchecked.push(index);
+    }
+
+    /// The clock of a reign that has begun, against the log before its marker.
+    fn check_clock(&mut self, index: u64) {
+        let Some(&(promised, stamp_ms)) = self.sum.markers.get(&index) else {
+            return self.violate(format!(
+                "reign {index} begins before its marker is committed"
+            ));
+        };
+        let ReignBegin {
+            begin_ms, at_us, ..
+        } = self.reigns[&index];
+        if begin_ms < stamp_ms {
+            self.violate(format!(
+                "the clock of reign {index} begins at {begin_ms}, behind the stamp {stamp_ms}"
+            ));
+        }
+        let Some(promised) = promised else {
+            return;
+        };
+        let before = self.reigns[&promised];
+        let elapsed_us = drifted_us(at_us - before.at_us, self.drifts_ppm[&before.node]);
+        let clock_ms = before.begin_ms + elapsed_us / 1_000 + CLOCK_SLACK_MS;
+        if begin_ms > clock_ms {
+            self.violate(format!(
+                "the clock of reign {index} begins at {begin_ms}, and that of reign {promised}, which promised, is \
+                 at {clock_ms}"
+            ));
+        }
+    }
+
+    /// A fence is granted, and may never be told.
+    pub(crate) fn issued(&mut self, fence: u64, key: u8, request: &Request) {
+        let to = (key, request.client, request.id);
+        if let Some(before) = self.issued.insert(fence, to) {
+            self.violate(format!(
+                "fence {fence} is issued to {before:?} and to {to:?}"
+            ));
+        }
+    }
+
+    /// Looks at a node after its step.
+    pub(crate) fn look_at(&mut self, node: &Node) {
+        let id = node.id();
+        if let Some(own) = node.leadership().borrow().own {
+            let life = self.lives[&id];
+            let first = *self.leaders.entry((own.term, own.node_id)).or_insert(life);
+            if first != life || own.node_id != id {
+                self.violate(format!(
+                    "node {id} leads in its life {life} as {own}, which led before"
+                ));
+            }
+        }
+        let applied = node.applied_index();
+        let mut store = node.store().clone();
+        let tail = now(store.try_get_log_entries(applied + 1..));
+        for entry in tail.expect("entries are in memory") {
+            self.entry_known(id, &entry);
+        }
+        let before = self.applied.insert(id, applied).unwrap_or(0);
+        if applied == before || applied == 0 {
+            return;
+        }
+        self.look_at_log(node, before, applied);
+        for index in std::mem::take(&mut self.unchecked) {
+            self.check_clock(index);
+        }
+    }
+
+    fn look_at_log(&mut self, node: &Node, before: u64, applied: u64) {
+        let id = node.id();
+        let mut store = node.store().clone();
+        let entries = now(store.try_get_log_entries(before..=applied));
+        let entries = entries.expect("entries are in memory");
+        let is_image = entries
+            .first()
+            .is_none_or(|first| first.log_id.index() > before + 1);
+        self.numbers.images += u64::from(is_image && before > 0);
+        for entry in &entries {
+            self.entry_applied(id, entry);
+        }
+        self.compare(node, applied);
+    }
+
+    fn entry_known(&mut self, node: NodeId, entry: &Entry) -> u64 {
+        let digest = digest(entry);
+        let first = *self.known.entry(entry.log_id).or_insert(digest);
+        if first != digest {
+            let log_id = entry.log_id;
+            self.violate(format!(
+                "node {node} has another entry {log_id} than other nodes"
+            ));
+        }
+        digest
+    }
+
+    fn entry_applied(&mut self, node: NodeId, entry: &Entry) {
+        let index = entry.log_id.index();
+        let digest = self.entry_known(node, entry);
+        let found = (entry.log_id, digest);
+        let first = *self.log.entry(index).or_insert(found);
+        if first != found {
+            self.violate(format!(
+                "node {node} has applied {} where another node has applied {}",
+                entry.log_id, first.0
+            ));
+        }
+        if index == self.sum.index + 1 || self.sum.index == 0 && index == 0 {
+            let ignored = self.sum.add(entry);
+            self.numbers.ignored += u64::from(ignored.is_some_and(|ignored| ignored));
+            if ignored.is_none() {
+                self.violate(format!("entry {index} breaks a rule of fences"));
+            }
+        }
+    }
+
+    /// The ledger of a node against those of others, and against the sum.
+    fn compare(&mut self, node: &Node, applied: u64) {
+        let id = node.id();
+        let mut state = node.ledger().hold_blocking();
+        match state.whole_hash() {
+            Some(hash) => {
+                let first = *self.hashes.entry(applied).or_insert(hash);
+                if first != hash {
+                    self.violate(format!(
+                        "at entry {applied} the ledger of node {id} has the hash {hash:x}, another's {first:x}"
+                    ));
+                }
+            }
+            None => return,
+        }
+        if applied != self.sum.index {
+            return;
+        }
+        let reign = state.reign.map(|(reign, _)| reign);
+        if (reign, state.seq()) != (self.sum.reign, self.sum.seq) {
+            let found = (reign, state.seq());
+            let right = (self.sum.reign, self.sum.seq);
+            return self.violate(format!(
+                "at entry {applied} the ledger of node {id} is at {found:?}, the log at {right:?}"
+            ));
+        }
+        state.ledger.settle();
+        let held: BTreeMap<Vec<u8>, (u64, u64)> = state
+            .ledger
+            .parts()
+            .iter()
+            .flat_map(wal::Leases::iter)
+            .map(|lease| (lease.key.to_vec(), (lease.fence, lease.until_unix_ms)))
+            .collect();
+        let mut wrong = None;
+        for (key, hold) in &self.sum.holds {
+            let found = held.get(key).copied();
+            let right = (hold.fence, hold.until_ms);
+            let must_be = !hold.is_released && hold.until_ms > self.sum.clock_ms;
+            let may_be = !hold.is_released && found == Some(right);
+            if !may_be && (must_be || found.is_some()) {
+                wrong = Some((key.clone(), found, *hold));
+            }
+        }
+        if let Some((key, found, hold)) = wrong {
+            self.violate(format!(
+                "at entry {applied} the ledger of node {id} has {found:?} for {key:?}, the log says {hold:?}"
+            ));
+        }
+    }
+
+    /// An office tells this to a client, whether or not it arrives.
+    pub(crate) fn told(&mut self, reply: &Reply, clients: &[Client]) {
+        let (told, request) = (reply.told, reply.request);
+        self.note(|| format!("node {} tells {told:?} to {request:?}", reply.node));
+        let in_log = |fence: u64| self.sum.granted.get(&fence).map(|(_, until_ms)| *until_ms);
+        let is_true = match told {
+            Told::Granted {
+                fence, until_ms, ..
+            }
+            | Told::Renewed {
+                fence, until_ms, ..
+            } => in_log(fence).is_some_and(|until| until >= until_ms),
+            Told::Refused { fence, .. }
+            | Told::Seen {
+                fence: Some(fence), ..
+            } => in_log(fence).is_some(),
+            Told::Released { key, fence } => {
+                let hold = self.sum.holds.get(&vec![key]);
+                hold.is_none_or(|hold| {
+                    hold.fence != fence || hold.is_released || hold.until_ms <= self.sum.clock_ms
+                })
+            }
+            _ => true,
+        };
+        if !is_true {
+            return self.violate(format!(
+                "{told:?} was told to {request:?} and is not in the log"
+            ));
+        }
+        match told {
+            Told::Granted { .. } => {
+                self.numbers.grants += 1;
+                self.last_grant_us = self.now_us;
+            }
+            Told::Refused { fence, .. } => {
+                if self.issued.get(&fence) == Some(&(key_of(&request), request.client, request.id))
+                {
+                    self.violate(format!("{request:?} was refused because of its own grant"));
+                }
+                self.seen(fence, &request);
+            }
+            Told::Seen { key, fence } => {
+                if let Some(fence) = fence {
+                    self.seen(fence, &request);
+                }
+                let believer = clients
+                    .iter()
+                    .filter_map(|client| client.believes(key, self.now_us))
+                    .find(|belief| self.believed_us[&belief.fence] < request.sent_us);
+                if let Some(belief) = believer
+                    && fence.is_none_or(|fence| fence < belief.fence)
+                {
+                    self.violate(format!(
+                        "{request:?} was told {told:?}, though fence {} was acknowledged before",
+                        belief.fence
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A request was told that this fence holds its key.
+    fn seen(&mut self, fence: u64, request: &Request) {
+        if let Some(released_us) = self.released_us.get(&fence)
+            && request.sent_us > *released_us
+        {
+            self.violate(format!(
+                "{request:?} was told of fence {fence}, which was released before it was sent"
+            ));
+        }
+    }
+
+    /// A client hears an answer.
+    pub(crate) fn heard(&mut self, reply: &Reply) {
+        if let (Told::Released { fence, .. }, Ask::Release { .. }) = (reply.told, reply.request.ask)
+        {
+            self.released_us.entry(fence).or_insert(self.now_us);
+        }
+    }
+
+    /// A client begins to believe that it holds a lock.
+    pub(crate) fn believed(&mut self, belief: &Belief, client: &Client, clients: &[Client]) {
+        let now_us = self.now_us;
+        self.believed_us.entry(belief.fence).or_insert(now_us);
+        for other in clients.iter().filter(|other| other.id != client.id) {
+            if let Some(held) = other.believes(belief.key, now_us) {
+                self.violate(format!(
+                    "clients {} and {} both hold key {}: fences {} and {}",
+                    other.id, client.id, belief.key, held.fence, belief.fence
+                ));
+            }
+        }
+    }
+}
+
+fn key_of(request: &Request) -> u8 {
+    match request.ask {
+        Ask::Open => 0,
+        Ask::Acquire { key, .. }
+        | Ask::Renew { key, .. }
+        | Ask::Release { key, .. }
+        | Ask::Look { key } => key,
+    }
+}
+
+impl Sum {
+    /// Whether the entry is one that does not count. `None`: it breaks a rule.
+    fn add(&mut self, entry: &Entry) -> Option<bool> {
+        let index = entry.log_id.index();
+        self.index = index;
+        let Payload::Normal(command) = &entry.payload else {
+            return Some(false);
+        };
+        match Item::decode(command).ok()? {
+            Item::Born(birth) if !self.is_born => {
+                self.is_born = true;
+                self.clock_ms = birth.birth_unix_ms;
+            }
+            Item::Reign { .. } => {
+                (self.reign, self.seq) = (Some(index), 0);
+                self.markers.insert(index, (self.promised, self.clock_ms));
+            }
+            Item::Batch(batch) => {
+                let counts = self.reign == Some(batch.reign)
+                    && batch.seq == self.seq + 1
+                    && batch.stamp_ms >= self.clock_ms;
+                if !counts {
+                    return Some(true);
+                }
+                self.seq = batch.seq;
+                self.clock_ms = batch.stamp_ms;
+                self.promised = Some(batch.reign);
+                for record in wal::records(&batch.records) {
+                    self.add_record(&record.ok()?)?;
+                }
+            }
+            Item::Born(_) | Item::Joined { .. } | Item::Checked { .. } | Item::Format(_) => {}
+        }
+        Some(false)
+    }
+
+    fn add_record(&mut self, record: &Record<'_>) -> Option<()> {
+        match *record {
+            Record::Ceiling { fence, .. } => {
+                if fence < self.ceiling {
+                    return None;
+                }
+                self.ceiling = fence;
+            }
+            Record::Granted(lease) => {
+                let hold = SumHold {
+                    fence: lease.fence,
+                    until_ms: lease.until_unix_ms,
+                    is_released: false,
+                };
+                if lease.fence > self.ceiling {
+                    return None;
+                }
+                let key = lease.key.to_vec();
+                let granted = self.granted.entry(lease.fence);
+                let granted = granted.or_insert((key.clone(), hold.until_ms));
+                if granted.0 != key {
+                    return None;
+                }
+                granted.1 = granted.1.max(hold.until_ms);
+                let held = self.holds.entry(key).or_insert(hold);
+                match held.fence.cmp(&lease.fence) {
+                    std::cmp::Ordering::Less => *held = hold,
+                    std::cmp::Ordering::Equal => held.until_ms = held.until_ms.max(hold.until_ms),
+                    // The office writes in the order in which it decides.
+                    std::cmp::Ordering::Greater => return None,
+                }
+            }
+            Record::Renewed {
+                key,
+                fence,
+                until_unix_ms,
+            } => {
+                if let Some(granted) = self.granted.get_mut(&fence) {
+                    granted.1 = granted.1.max(until_unix_ms);
+                }
+                let held = self.holds.get_mut(key).filter(|held| held.fence == fence);
+                if let Some(held) = held {
+                    held.until_ms = held.until_ms.max(until_unix_ms);
+                }
+            }
+            Record::Released { key, fence, .. } => {
+                let held = self.holds.get_mut(key).filter(|held| held.fence == fence);
+                if let Some(held) = held {
+                    held.is_released = true;
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+fn digest(entry: &Entry) -> u64 {
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    match &entry.payload {
+        Payload::Blank => add(b"blank"),
+        Payload::Normal(command) => add(&command.0),
+        Payload::Membership(membership) => add(membership.to_string().as_bytes()),
+    }
+    digest
+}
+
+/// What a future that waits for nothing comes to.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("entries are read from memory"),
+    }
+}

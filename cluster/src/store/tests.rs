@@ -1,0 +1,130 @@
+use super::*;
+use crate::types::{Command, Member, Membership};
+use bytes::Bytes;
+use openraft::type_config::TypeConfigExt;
+use std::collections::BTreeSet;
+use wal::forgetful::ForgetfulDisk;
+
+/// A node's log on a disk that forgets.
+fn open(disk: &Arc<ForgetfulDisk>) -> (Store, GroupLog) {
+    let options = wal::Options::new(wal::Scope::Leases, 1);
+    let (opened, mut found) = wal::open_node_on(disk.clone(), &options).unwrap();
+    let (listener, waiting) = Store::listener(Arc::new(|error| panic!("{error}")));
+    let wal = Arc::new(opened.start(listener).unwrap());
+    let mut group = found.groups.remove(&0).unwrap_or_default();
+    let image = std::mem::take(&mut group.image);
+    let store = Store::new(0, wal, waiting, &mut group).unwrap();
+    group.image = image;
+    (store, group)
+}
+
+fn id(term: u64, index: u64) -> LogId {
+    LogId::new(LeaderId { term, node_id: 1 }, index)
+}
+
+fn entry(term: u64, index: u64, bytes: usize) -> Entry {
+    Entry {
+        log_id: id(term, index),
+        payload: Payload::Normal(Command(Bytes::from(vec![index as u8; bytes]))),
+    }
+}
+
+async fn append(store: &mut Store, entries: Vec<Entry>) {
+    let (done, is_done) = Types::oneshot();
+    store
+        .append(entries, IOFlushed::signal(done))
+        .await
+        .unwrap();
+    is_done.await.unwrap().unwrap();
+}
+
+async fn all(store: &mut Store) -> Vec<Entry> {
+    store.try_get_log_entries(..).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_flushed_is_found_after_a_crash_as_it_was() {
+    let disk = Arc::new(ForgetfulDisk::default());
+    let vote = Vote {
+        leader_id: LeaderId {
+            term: 3,
+            node_id: 2,
+        },
+        committed: true,
+    };
+    let voters = vec![BTreeSet::from([1])];
+    let nodes = BTreeMap::from([(1, Member::default())]);
+    let membership = Entry {
+        log_id: id(1, 2),
+        payload: Payload::Membership(Membership::new(voters, nodes).unwrap()),
+    };
+    let (mut store, _) = open(&disk);
+    store.save_vote(&vote).await.unwrap();
+    append(
+        &mut store,
+        vec![entry(1, 0, 10), entry(1, 1, 100_000), membership],
+    )
+    .await;
+    append(&mut store, vec![entry(1, 3, 1), entry(1, 4, 1)]).await;
+    store.truncate_after(Some(id(1, 2))).await.unwrap();
+    append(&mut store, vec![entry(3, 3, 5)]).await;
+    let before = all(&mut store).await;
+    drop(store);
+    let (mut store, _) = open(&disk);
+    assert_eq!(all(&mut store).await, before);
+    assert_eq!(store.read_vote().await.unwrap(), Some(vote));
+    store.purge(id(1, 1)).await.unwrap();
+    append(&mut store, vec![entry(3, 4, 5)]).await;
+    drop(store);
+    let (mut store, _) = open(&disk);
+    let state = store.get_log_state().await.unwrap();
+    assert_eq!(state.last_purged_log_id, Some(id(1, 1)));
+    assert_eq!(state.last_log_id, Some(id(3, 4)));
+    assert_eq!(all(&mut store).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_snapshot_takes_the_place_of_the_log_before_it() {
+    let disk = Arc::new(ForgetfulDisk::default());
+    let (mut store, _) = open(&disk);
+    append(
+        &mut store,
+        (0..50).map(|index| entry(1, index, 5_000)).collect(),
+    )
+    .await;
+    let image = [Bytes::from(vec![7; 5_000]), Bytes::from_static(b"end")];
+    store.purge(id(1, 39)).await.unwrap();
+    let writer = store.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        writer.write_snapshot(4, 5, Some(id(1, 39)), &image, 1)
+    });
+    written.await.unwrap().unwrap();
+    append(&mut store, vec![entry(1, 50, 5_000)]).await;
+    let before = all(&mut store).await;
+    assert_eq!(before.len(), 11);
+    drop(store);
+    let (mut store, found) = open(&disk);
+    assert_eq!(all(&mut store).await, before);
+    assert_eq!(found.image.len(), 5_003);
+    assert_eq!(found.image[5_000..], *b"end");
+}
+
+#[tokio::test]
+async fn messages_to_followers_are_bounded() {
+    let disk = Arc::new(ForgetfulDisk::default());
+    let (mut store, _) = open(&disk);
+    append(
+        &mut store,
+        (0..40).map(|index| entry(1, index, 65_536)).collect(),
+    )
+    .await;
+    let sent = store.limited_get_log_entries(0, 40).await.unwrap();
+    assert_eq!(sent.len(), 16);
+    assert!(
+        store
+            .limited_get_log_entries(5, 5)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
