@@ -5,9 +5,9 @@
 //! whatever they are.
 
 use crate::Server;
-use crate::observe::http;
 use crate::observe::metrics::Counter;
 use crate::redis::recognise_text;
+use crate::report::http;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use engine::{KEY_BYTES_MAX, Key};
@@ -98,8 +98,10 @@ fn answer(request: Request<Body>) -> (StatusCode, Vec<u8>) {
         });
         builder.start().expect("a server starts on a free port")
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.expect("a runtime without timers and sockets");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let runtime = runtime.expect("a runtime without sockets");
     runtime.block_on(async {
         let is_head = request.method() == Method::HEAD;
         let response = http::answer_alone(server.shared.clone(), request).await;
@@ -108,7 +110,11 @@ fn answer(request: Request<Body>) -> (StatusCode, Vec<u8>) {
         let body = body.expect("answers are short and made in memory").to_vec();
         let known = [
             StatusCode::OK,
+            StatusCode::SEE_OTHER,
             StatusCode::BAD_REQUEST,
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::CONFLICT,
             StatusCode::NOT_FOUND,
             StatusCode::METHOD_NOT_ALLOWED,
             StatusCode::SERVICE_UNAVAILABLE,

@@ -10,42 +10,63 @@
 //!
 //! # The folders
 //!
-//! Calls go one way: `start -> conn -> native|redis -> core -> session, storage, engine`.
+//! Calls go one way:
+//! `run -> node -> start -> native|redis -> serve -> core -> conn -> session, storage, engine`.
+//! No folder imports one that imports it (`tests/house/measure.py --cycles`).
 //!
-//! | folder     | what                                                                           |
-//! |------------|--------------------------------------------------------------------------------|
-//! | `start/`   | starting and stopping: what can fail, before the first write; threads; signals |
-//! | `config/`  | settings, checked once at start                                                |
-//! | `core/`    | one I/O thread: its connections, its mail, its share of the wheels; what it    |
-//! |            | writes down, and the replies that wait for the disk                            |
-//! | `conn/`    | connections of either protocol: listeners, places, read and write, the end     |
-//! | `native/`  | requests of `docs/protocol.md`, from bytes to the engine and back              |
-//! | `redis/`   | the Redis-compatible port (`docs/redis.md`)                                    |
-//! | `session/` | names, secrets, connections and remembered outcomes of sessions                |
-//! | `storage/` | what survives: ceilings, horizon, grace period, snapshots, putting locks back  |
-//! | `observe/` | counters, the metrics page, HTTP, the audit log                                |
-//! | `system/`  | clocks, threads, panics                                                        |
-//! | `cli/`     | the other commands of the program (a part of the binary, not of the library)   |
+//! | folder        | what                                                                        |
+//! |---------------|-----------------------------------------------------------------------------|
+//! | `run.rs`      | the program: a server, or a node, until a signal stops it                   |
+//! | `start/`      | starting and stopping: what can fail, before the first write; threads       |
+//! | `node/`       | a server that is a node of a cluster: leading and following                 |
+//! | `config/`     | settings, checked once at start                                             |
+//! | `native/`     | requests of `docs/protocol.md`, from bytes to the engine and back           |
+//! | `redis/`      | the Redis-compatible port (`docs/redis.md`)                                 |
+//! | `serve/`      | connections of either protocol: listeners, the one loop, the end            |
+//! | `core/`       | one I/O thread: its connections, its mail, its share of the wheels; what it |
+//! |               | writes down, and the replies that wait for the disk                         |
+//! | `conn/`       | what a connection is made of: socket, with TLS or without, out-buffer,      |
+//! |               | place, dialect                                                              |
+//! | `rights/`     | who may do what: tokens, certificates, roles, prefixes (`docs/security.md`) |
+//! | `session/`    | names, secrets, connections, waits and remembered outcomes of sessions      |
+//! | `storage/`    | the log as the cores append to it: ceilings, horizon, grace period          |
+//! | `durability/` | reading it at the start, putting locks back, raising ceilings, snapshots    |
+//! | `observe/`    | counters, the audit log (and reading it back), log lines                    |
+//! | `report/`     | what operators are shown of it: the metrics page, HTTP                      |
+//! | `system/`     | clocks, threads, panics                                                     |
+//! | `cli/`        | the other commands of the program (a part of the binary, not the library)   |
 
 #![forbid(unsafe_code)]
 
 pub mod config;
 mod conn;
 mod core;
+mod durability;
 #[doc(hidden)]
 pub mod fuzzing;
 mod native;
+mod node;
 mod observe;
 mod redis;
+mod report;
+mod rights;
+mod run;
+mod serve;
 mod session;
 mod start;
 mod storage;
 mod system;
 
+#[doc(hidden)]
+pub use cluster::ledger::compare_every as compare_ledgers_every;
 pub use config::Config;
 #[doc(hidden)]
 pub use core::pauses::Pause;
-pub use start::{Builder, Server, StartError, check, run, run_with};
+pub use node::NodeServer;
+pub use observe::history;
+pub use rights::{AuthEntry, check_auth_file, hash_token};
+pub use run::{check, run, run_with};
+pub use start::{Builder, Server, StartError};
 pub use storage::EXIT_DISK;
 pub use system::panics::{EXIT_PANIC, OnPanic};
 pub use system::wall_clock::shift_wall_clock;

@@ -36,6 +36,9 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
         return print(&loaded.to_toml());
     }
     loaded.config.start_logging();
+    if args.end_with_stdin {
+        cli::end_with_stdin();
+    }
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -46,7 +49,12 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
 fn refused(error: StartError) -> Failure {
     let code = match &error {
         StartError::Storage(error) if error.is_for_want_of_room() => Code::Disk,
-        StartError::Setting(_) | StartError::Auth(_) | StartError::Storage(_) => Code::Usage,
+        StartError::Listen { .. } | StartError::ListenUnix { .. } => Code::Listen,
+        StartError::Setting(_)
+        | StartError::Auth(_)
+        | StartError::Tls(_)
+        | StartError::ClusterKey(_)
+        | StartError::Storage(_) => Code::Usage,
         _ => Code::No,
     };
     Failure::new(code, error)

@@ -5,8 +5,11 @@
 //! terminal the command stays in this program's group, because the terminal stops a background
 //! group as soon as it reads. Then only the command itself is stopped, and the terminal sends it
 //! Ctrl-C.
+//!
+//! It is tied to this program: see `tied.rs`.
 
 use super::failure::{Code, Failure};
+use super::tied;
 use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::future::poll_fn;
@@ -39,25 +42,20 @@ impl Child {
         command: &[OsString],
         environment: &[(&str, &OsStr)],
     ) -> Result<Self, Failure> {
-        let (program, arguments) = command.split_first().expect("clap asks for one at least");
         let reach = if is_at_terminal() {
             Reach::Process
         } else {
             Reach::Group
         };
-        let mut command = tokio::process::Command::new(program);
-        command.args(arguments).envs(environment.iter().copied());
+        // Its parent is the thread that starts it: the runtime's only one, which lives as long as
+        // this program does.
+        let mut tied = tokio::process::Command::from(tied::tie(command));
+        tied.envs(environment.iter().copied());
         if reach == Reach::Group {
-            command.process_group(0);
+            tied.process_group(0);
         }
-        let child = command.spawn().map_err(|error| {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => Code::NotFound,
-                _ => Code::NotExecutable,
-            };
-            let program = program.display();
-            Failure::new(code, format_args!("cannot run {program}: {error}"))
-        })?;
+        let spawned = tied.spawn();
+        let child = spawned.map_err(|error| tied::cannot_run(&command[0], &error))?;
         let pid = child.id().expect("it has not been waited for");
         Ok(Self {
             child,

@@ -2,17 +2,18 @@
 
 use super::failure::{Code, Failure};
 use super::text::time;
+use super::tls::TlsArgs;
 use clap::Args;
 use fencepost::{Client, ConnectError, Error};
 use protocol::{ClientName, ErrorCode};
 use server::config::parse_time;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Where the server is, and the token to show it.
 #[derive(Args)]
 pub(super) struct ServerArgs {
-    /// The server's address, as HOST:PORT
+    /// The server's address, as HOST:PORT; of a cluster several, with commas between them
     #[arg(
         long,
         value_name = "ADDR",
@@ -32,9 +33,11 @@ pub(super) struct ServerArgs {
         help_heading = "Server"
     )]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// How long the server may take to answer
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s", help_heading = "Server")]
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -68,7 +71,10 @@ impl ServerArgs {
             .connect_timeout(self.timeout)
             .request_timeout(self.timeout);
         if let Some(path) = &self.token_file {
-            builder = builder.token(read_token(path)?);
+            builder = builder.token_file(path).map_err(Failure::usage)?;
+        }
+        if let Some(tls) = self.tls.tls()? {
+            builder = builder.tls(tls);
         }
         if let Some(session_ttl) = session_ttl {
             builder = builder.session_ttl(session_ttl);
@@ -117,6 +123,17 @@ impl ServerArgs {
                         "{server} wants a token. Give the file that has it with --token-file or FENCEPOST_TOKEN_FILE"
                     ),
                 },
+            ),
+            ConnectError::Handshake { address, message } => Failure::new(
+                Code::Refused,
+                format_args!(
+                    "the TLS handshake with {address} failed: {message}. Check --tls-ca, --tls-cert and --tls-server-name"
+                ),
+            ),
+            // It names what was asked and what came of it.
+            error @ (ConnectError::NotLeader { .. } | ConnectError::NoneOf { .. }) => Failure::new(
+                Code::Unreachable,
+                format_args!("{error}. Say where all nodes are with --server HOST:PORT,HOST:PORT"),
             ),
             ConnectError::Refused { code, message, .. } => Failure::new(
                 Code::Unreachable,
@@ -173,24 +190,5 @@ pub(super) fn run_async<T>(work: impl Future<Output = Result<T, Failure>>) -> Re
             Code::Internal,
             format_args!("the system refused a runtime: {error}"),
         )),
-    }
-}
-
-/// The first token in a file of the server's format.
-fn read_token(path: &Path) -> Result<Vec<u8>, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| {
-        Failure::usage(format_args!(
-            "cannot read the token in {}: {error}",
-            path.display()
-        ))
-    })?;
-    let mut lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let token = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
-    match token {
-        Some(token) => Ok(token.to_vec()),
-        None => Err(Failure::usage(format_args!(
-            "{}: there is no token in it",
-            path.display()
-        ))),
     }
 }

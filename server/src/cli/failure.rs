@@ -14,6 +14,8 @@ pub(crate) enum Code {
     Unreachable = 69,
     /// The server or this program failed.
     Internal = 70,
+    /// The server cannot listen where it is to.
+    Listen = 71,
     /// The server's disk is full. A running server whose disk fails ends with the same code.
     Disk = server::EXIT_DISK as isize,
     /// The lock could not be had in time.
@@ -30,11 +32,12 @@ pub(crate) enum Code {
 
 #[cfg(test)]
 impl Code {
-    pub(crate) const ALL: [Code; 10] = [
+    pub(crate) const ALL: [Code; 11] = [
         Code::No,
         Code::Usage,
         Code::Unreachable,
         Code::Internal,
+        Code::Listen,
         Code::Disk,
         Code::NotAcquired,
         Code::Lost,

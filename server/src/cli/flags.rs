@@ -18,6 +18,9 @@ pub(crate) struct ServeArgs {
     /// Print the settings as TOML, each with where it came from, and exit
     #[arg(long, conflicts_with = "check_config")]
     pub(crate) print_config: bool,
+    /// End when standard input does: a node of `dev-cluster` does not outlive it
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -48,7 +51,8 @@ impl Args for SettingFlags {
                 .help_heading(setting.heading)
                 .help(format!(
                     "{} [default: {}]",
-                    doc.replace("auth_token_file", "--auth-token-file"),
+                    doc.replace("auth_token_file", "--auth-token-file")
+                        .replace(" auth_file", " --auth-file"),
                     setting.show(&defaults),
                 ));
             if setting.is_switch() {

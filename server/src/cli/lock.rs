@@ -57,11 +57,15 @@ pub(super) struct LockArgs {
 const NOTES: &str = "\
 The command finds the key in FENCEPOST_KEY and the fence of its lock in FENCEPOST_FENCE. Pass the fence on to the \
 resource that the lock protects, and let it refuse fences smaller than one it has seen. Then a command that was stopped \
-too late, or not at all, does no harm.
+too late, or not at all, does no harm. If TRACEPARENT is set, the server's audit log has it beside the grant.
 
 When the lock is lost, because an operator released it or the server cannot be reached for too long, the command and \
 what it has started get TERM, and KILL after --kill-after. At a terminal only the command itself does. TERM, INT, HUP, \
 QUIT, USR1 and USR2 are passed on to the command.
+
+If this program itself is ended by KILL, or for want of memory, the system ends the command with KILL, too (Linux). What \
+the command has started in turn goes on then, and so does a command with rights of its own (set-user-ID, capabilities); \
+the lock ends after --ttl, and only the fence protects against them.
 
 Examples:
   One nightly job at a time, over all machines; the others give up at once:
@@ -76,6 +80,11 @@ Examples:
 
 Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
 was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`.";
+
+/// Whether a text fits where an acquire names its trace.
+fn is_traceable(text: &str) -> bool {
+    !text.is_empty() && text.len() <= limits::TRACE_ID_BYTES_MAX
+}
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
     parse_time_within(text, Duration::from_millis(1), limits::TTL_MS_MAX)
@@ -159,6 +168,13 @@ async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
     }
     if let Some(note) = &args.note {
         request = request.metadata(note.as_bytes());
+    }
+    // Where the caller traces what it does, the server's audit log names the trace.
+    if let Some(trace) = std::env::var("TRACEPARENT")
+        .ok()
+        .filter(|text| is_traceable(text))
+    {
+        request = request.trace_id(trace);
     }
     match request.acquire().await {
         Ok(guard) => Ok(Some((client, guard))),
@@ -296,7 +312,7 @@ fn reason_of(loss: Loss) -> &'static str {
             "the session ended on the server; a longer --ttl makes its time longer, too"
         }
         Loss::DeadlinePassed | Loss::SessionDeadlinePassed => {
-            "the server did not confirm it in time, or cannot be reached; a longer --ttl survives longer silence"
+            "the server did not confirm it in time: it cannot be reached, or this program was paused; a longer --ttl survives longer silence"
         }
         _ => "the server says that it is not ours",
     }

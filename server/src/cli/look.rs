@@ -233,8 +233,8 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
 }
 
 fn parse_fence(text: &str) -> Result<Fence, String> {
-    let fence = text.parse().ok().and_then(Fence::new);
-    fence.ok_or_else(|| format!("{text:?} is no fence, fences are whole numbers from 1"))
+    let fence = text.parse::<Fence>();
+    fence.map_err(|_| format!("{text:?} is no fence, fences are whole numbers from 1"))
 }
 
 fn show(

@@ -4,19 +4,37 @@
 //! |--------------|--------------------------------------------------------------------|
 //! | `flags.rs`   | the server's settings                                              |
 //! | `look.rs`    | commands that look at a server, and `release`                      |
-//! | `lock.rs`    | running a command under a lock; `child.rs`: that command           |
+//! | `audit.rs`   | what an audit log tells about a key                                |
+//! | `auth.rs`    | files of rights; `session.rs`: ending a session                    |
+//! | `top.rs`     | the server at a glance, in a terminal                              |
+//! | `lock.rs`    | running a command under a lock; `child.rs`: that command;          |
+//! |              | `tied.rs`: how it ends with this program                           |
 //! | `connect.rs` | reaching a server, and the sentences for when that fails           |
+//! | `cluster.rs` | commands on a cluster; `nodes.rs`: reaching its nodes               |
+//! | `dev_cluster.rs` | a cluster on this machine to try things with                   |
 //! | `wal.rs`     | commands on data directories; `wal/json.rs`: what `--json` prints  |
 //! | `view.rs`    | locks and sessions as output; `text.rs`: times, keys and tables    |
+//! | `generated.rs` | man pages and completions                                        |
 //! | `failure.rs` | exit codes                                                         |
 
+mod audit;
+mod auth;
 mod child;
+mod cluster;
 mod connect;
+mod dev_cluster;
+pub(crate) use dev_cluster::end_with_stdin;
 pub(crate) mod failure;
 pub(crate) mod flags;
+mod generated;
 mod lock;
 mod look;
+mod nodes;
+mod session;
 mod text;
+mod tied;
+mod tls;
+mod top;
 mod view;
 mod wal;
 
@@ -41,27 +59,41 @@ Examples:
   See who holds what, and how long the queues are:
     fencepost list
     fencepost query jobs/nightly
+    fencepost top
 
   Take a lock away from its holder:
     fencepost release jobs/nightly --fence 1836311903 --force
 
+  Tell who held a key some time ago, from the audit log:
+    fencepost audit jobs/nightly --at 10:03:17 --log /var/log/fencepost/audit.log
+
+  End the session of a client that hangs; `fencepost sessions` shows its id:
+    fencepost session end 1836311903
+
+  See what the tokens in a file of rights may do:
+    fencepost auth check rights.toml
+
   See whether a server would start with the log in a data directory:
     fencepost wal verify fencepost-data
+
+  Try a cluster of three nodes on this machine:
+    fencepost dev-cluster
 
 The server takes its settings from flags, FENCEPOST_* variables and a TOML file, in this order: see \
 `fencepost serve --help`.
 
 Exit codes:
     0  all is well; serve: stopped in order by a signal
-    1  the server said no; wal: no server starts with that log;
-       serve: not started, for a port, the audit log, a limit or a thread
+    1  the server said no; audit: the files cannot tell; wal: no server starts with that log; cluster: there is no leader;
+       serve: not started, for the audit log, a limit or a thread
     2  a flag, an argument or a setting is wrong; serve: so are the tokens, or the log is damaged or in use
    69  the server cannot be reached
    70  the server or this program failed
+   71  serve: not started, because an address or a socket cannot be listened on
    74  serve: the disk failed or is full
    75  lock: not acquired in time
    76  lock: the lock was lost while the command ran, but the command ended with 0
-   77  the server did not accept the token
+   77  the server did not accept the token; cluster: the nodes have another key
   126  lock: the command cannot be started
   127  lock: there is no such command
   130  serve: ended at once by a second signal
@@ -100,10 +132,21 @@ enum Command {
     Query(look::QueryArgs),
     List(look::ListArgs),
     Sessions(look::SessionsArgs),
+    Session(session::SessionArgs),
     Stats(look::StatsArgs),
     Release(look::ReleaseArgs),
     Ping(look::PingArgs),
+    Top(top::TopArgs),
+    Audit(audit::AuditArgs),
+    Auth(auth::AuthArgs),
     Wal(wal::WalArgs),
+    Cluster(cluster::ClusterArgs),
+    DevCluster(dev_cluster::DevClusterArgs),
+    Man(generated::ManArgs),
+    Completions(generated::CompletionsArgs),
+    /// What `lock` starts: see `tied.rs`
+    #[command(hide = true)]
+    Tied(tied::TiedArgs),
 }
 
 const SERVE_NOTES: &str = "\
@@ -119,12 +162,15 @@ Examples:
     (umask 077; openssl rand -hex 32 > tokens)
     fencepost serve --listen 0.0.0.0:7400 --auth-token-file tokens
 
-SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once, with 130. On SIGHUP the server \
-reads the tokens again and opens the audit log again, and its log says what changed. If it cannot read the tokens, the old \
-ones stay. Open connections stay open, even if their token is gone.
+  The same with rights of its own for each token, described in docs/security.md:
+    fencepost serve --listen 0.0.0.0:7400 --auth-file rights.toml
 
-Exit codes: 0 stopped in order; 1 not started, for a port, the audit log, a limit or a thread; 2 a setting, the tokens or \
-the log cannot be used; 74 the disk failed or is full; 130 ended at once by a second signal. A start that fails changes \
+SIGTERM and SIGINT end the server in order, with exit code 0; a second one ends it at once, with 130. On SIGHUP the server \
+reads the tokens and rights again and opens the audit log again, and its log says what changed. If it cannot read them, the \
+old ones stay. Open connections stay open, even if their token is gone, unless its name is gone from --auth-file.
+
+Exit codes: 0 stopped in order; 1 not started, for the audit log, a limit or a thread; 2 a setting, the tokens or \
+the log cannot be used; 71 an address or a socket cannot be listened on, in use or not allowed; 74 the disk failed or is full; 130 ended at once by a second signal. A start that fails changes \
 nothing; --check-config does all that a start does up to its first write.";
 
 /// What the command line asks for.
@@ -151,18 +197,30 @@ pub(crate) fn run() -> Request {
         Some(Command::Stats(args)) => look::stats(&args),
         Some(Command::Release(args)) => look::release(&args),
         Some(Command::Ping(args)) => look::ping(&args),
+        Some(Command::Top(args)) => top::run(&args),
+        Some(Command::Audit(args)) => audit::run(&args),
+        Some(Command::Session(args)) => session::run(&args),
+        Some(Command::Auth(args)) => auth::run(&args),
         Some(Command::Wal(args)) => wal::run(&args),
+        Some(Command::Cluster(args)) => cluster::run(&args),
+        Some(Command::DevCluster(args)) => dev_cluster::run(&args),
+        Some(Command::Man(args)) => generated::man(&args, described()),
+        Some(Command::Completions(args)) => generated::completions(&args, described()),
+        Some(Command::Tied(args)) => tied::run(&args),
     };
     Request::Done(done)
 }
 
 fn parse() -> Result<Cli, clap::Error> {
-    // Thirty settings above the list of commands would bury it.
-    let command = Cli::command().mut_args(|arg| match arg.get_id().as_str() {
+    Cli::from_arg_matches(&described().try_get_matches()?)
+}
+
+/// The command line as it is shown. Thirty settings above the list of commands would bury it.
+fn described() -> clap::Command {
+    Cli::command().mut_args(|arg| match arg.get_id().as_str() {
         "help" | "version" => arg,
         _ => arg.hide(true),
-    });
-    Cli::from_arg_matches(&command.try_get_matches()?)
+    })
 }
 
 /// Help and version go to standard output as they are. A mistake becomes one line.
@@ -194,8 +252,21 @@ fn advice(command: Option<&str>, kind: ErrorKind) -> String {
             "write it like `fencepost lock KEY --wait 10s -- COMMAND ARGUMENTS`".to_owned()
         }
         (Some(name), _) => format!("see `fencepost {name} --help`"),
+        // Flags of the commands, in front of the command.
+        (None, ErrorKind::UnknownArgument) if is_of_commands(command) => {
+            "it goes behind the command: `fencepost query KEY --server HOST:PORT`".to_owned()
+        }
         (None, _) => "see `fencepost --help`".to_owned(),
     }
+}
+
+/// Whether this is a flag that every command takes and the server does not.
+fn is_of_commands(argument: Option<&str>) -> bool {
+    let name = argument.and_then(|argument| argument.split('=').next());
+    matches!(
+        name,
+        Some("--server" | "--token-file" | "--timeout" | "--json")
+    )
 }
 
 /// clap's message and tip, without the usage and the pointer to the help.
@@ -228,7 +299,7 @@ mod tests {
             assert!(EXAMPLES.contains(&format!("\n{code:5}  ")), "{code}");
             assert!(readme.contains(&format!("| {code} |")), "{code}");
         }
-        for code in OF_THE_SERVER.into_iter().chain([1, 2]) {
+        for code in OF_THE_SERVER.into_iter().chain([1, 2, 71]) {
             assert!(SERVE_NOTES.contains(&format!(" {code} ")), "{code}");
         }
     }
@@ -240,6 +311,8 @@ mod tests {
         assert_eq!(advice(Some("list"), kind), "see `fencepost list --help`");
         assert_eq!(advice(Some("--listen"), kind), "see `fencepost --help`");
         assert_eq!(advice(None, kind), "see `fencepost --help`");
+        let misplaced = advice(Some("--server=127.0.0.1:1"), kind);
+        assert!(misplaced.contains("behind the command"), "{misplaced}");
     }
 
     #[test]
@@ -254,9 +327,16 @@ mod tests {
             &["lock", "key", "--ttl", "2d", "--", "true"],
             &["lock", "key", "--wait", "2d", "--", "true"],
             &["release", "key"],
+            &["audit", "key"],
+            &["audit", "key", "--at", "noon", "--log", "audit.log"],
             &["wal"],
             &["wal", "verify"],
             &["wal", "repair", "dir", "--lease-max", "5"],
+            &["cluster"],
+            &["cluster", "remove", "three"],
+            &["dev-cluster", "--nodes", "none"],
+            &["completions", "cmd"],
+            &["man"],
             &["unlock", "key"],
         ];
         for mistake in mistakes {

@@ -9,9 +9,13 @@
 //! writes single values.
 
 mod load;
+mod peers;
+mod tls;
 mod value;
 
+pub use self::tls::{ClientAuth, TlsPorts};
 pub use load::{ConfigError, Loaded, Origin, Sources};
+pub use peers::Peers;
 pub use value::{parse_time, show_time};
 
 use protocol::limits;
@@ -20,8 +24,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use value::{
-    ADDRESS, ADDRESS_OR_OFF, DURABILITY, Kind, LOG_FORMAT, LOG_LEVEL, ON_OFF, PATH, PATH_OR_OFF,
-    SERVER_NAME, SHORT_TIME, SWITCH, TIME, count, size,
+    ADDRESS, ADDRESS_OR_OFF, CLIENT_AUTH, DURABILITY, HOST, Kind, LOG_FORMAT, LOG_LEVEL,
+    MASTER_NAME, ON_OFF, PATH, PATH_OR_OFF, PEERS, SERVER_NAME, SHORT_TIME, SWITCH, TIME,
+    TLS_PORTS, TLS_VERSION, count, size,
 };
 
 /// Shards are spread over the I/O threads, and the engine numbers them with one byte.
@@ -176,21 +181,40 @@ macro_rules! settings {
 
 settings! {
     "Network" {
-        /// Where clients connect. An address that other machines can reach needs auth_token_file as
-        /// well. Port 0 takes a free one.
+        /// Where clients connect. An address that other machines can reach needs auth_token_file or
+        /// auth_file as well. Port 0 takes a free one.
         listen: SocketAddr = loopback(7400), ADDRESS;
         /// Where metrics, health and a read-only view of the locks are served over HTTP. An address
-        /// that other machines can reach needs auth_token_file as well.
+        /// that other machines can reach needs auth_token_file or auth_file as well.
         http: Option<SocketAddr> = Some(loopback(7401)), ADDRESS_OR_OFF;
         /// A file with the tokens that clients may show, one per line; lines that start with # are
-        /// comments. Several at once let you rotate them.
+        /// comments. Several at once let you rotate them. Each of them has all rights.
         auth_token_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// A file that says who may do what: tokens, by their hashes, and names of certificates,
+        /// with roles, key prefixes and quotas. See docs/security.md; `fencepost auth check` checks
+        /// it.
+        auth_file: Option<PathBuf> = None, PATH_OR_OFF;
         /// What the server calls itself to its clients.
         server_name: String = concat!("fencepost ", env!("CARGO_PKG_VERSION")).to_owned(), SERVER_NAME;
     }
+    "TLS" {
+        /// The server's certificate in PEM, its own first, then those that signed it. With it the
+        /// ports in tls_ports speak TLS and nothing else. SIGHUP reads it again.
+        tls_cert_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The private key of that certificate in PEM, without a passphrase.
+        tls_key_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The ports that speak TLS once there is a certificate. The others stay plain.
+        tls_ports: TlsPorts = TlsPorts::ALL, TLS_PORTS;
+        /// The authorities that sign the certificates of clients, in PEM.
+        tls_client_ca_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// Whether clients may, or must, show a certificate of those authorities.
+        tls_client_auth: ClientAuth = ClientAuth::Off, CLIENT_AUTH;
+        /// The oldest version of TLS that is spoken.
+        tls_version_min: ::tls::VersionMin = ::tls::VersionMin::Tls12, TLS_VERSION;
+    }
     "Redis port" {
         /// Where clients of Redis connect, unchanged: see docs/redis.md. An address that other
-        /// machines can reach needs auth_token_file as well; its tokens are the passwords.
+        /// machines can reach needs auth_token_file or auth_file as well; tokens are the passwords.
         redis_listen: Option<SocketAddr> = None, ADDRESS_OR_OFF;
         /// A Unix socket for clients of Redis. Any process that may open it may connect.
         redis_unix: Option<PathBuf> = None, PATH_OR_OFF;
@@ -201,6 +225,8 @@ settings! {
         /// Refuse commands that end or take a lock without showing that it is the caller's: DEL,
         /// SET over a held key, FLUSHDB and their like.
         redis_strict: bool = false, SWITCH;
+        /// What clients that look for the leader of a cluster through Sentinel call it.
+        redis_master_name: String = "mymaster".to_owned(), MASTER_NAME;
     }
     "Storage" {
         /// The directory for what has to survive a restart.
@@ -216,6 +242,38 @@ settings! {
         /// sessions longer than this are written down one by one, and their replies wait for the
         /// disk; shorter ones are not, and the grace period covers them.
         grace_max: Duration = Duration::from_secs(30), TIME, in Duration::from_secs(1)..=DAY;
+    }
+    "Cluster" {
+        /// The number of this node in a cluster. 0 is a server by itself. A number is never used
+        /// again, not even for a node that lost its disk.
+        node_id: u64 = 0, count(), in 0..=1 << 32;
+        /// All nodes of the cluster and where they reach each other, this one included:
+        /// 1=10.0.0.1:7500,2=10.0.0.2:7500,3=10.0.0.3:7500. A node that joins later names itself
+        /// and any others.
+        peers: Peers = Peers::default(), PEERS;
+        /// Where this node listens for the others. Off: at its own address in peers.
+        peer_listen: Option<SocketAddr> = None, ADDRESS_OR_OFF;
+        /// Where clients reach this node, host and port, as other nodes tell them. Empty: listen.
+        advertise: String = String::new(), HOST;
+        /// The same for clients of Redis. Empty: redis_listen.
+        advertise_redis: String = String::new(), HOST;
+        /// A file with the key that nodes prove to each other that they belong together: 64
+        /// hexadecimal digits. `openssl rand -hex 32` makes one.
+        cluster_key_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The authorities that sign the certificates of nodes, in PEM. With it nodes speak TLS with
+        /// each other, and each verifies the other.
+        peer_tls_ca_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// This node's certificate for the other nodes. It must name the host by which they reach
+        /// this one. Off: tls_cert_file.
+        peer_tls_cert_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The private key of that certificate. Off: tls_key_file.
+        peer_tls_key_file: Option<PathBuf> = None, PATH_OR_OFF;
+        /// Make a new cluster of the nodes in peers, if this node's directory is empty. Without it
+        /// an empty node waits to be added to a cluster that there is.
+        bootstrap: bool = false, SWITCH;
+        /// How long a silent leader is waited for before another node stands for election: between
+        /// this and twice this. Leaders show themselves five times as often.
+        election_timeout: Duration = Duration::from_millis(400), TIME, in Duration::from_millis(100)..=Duration::from_secs(60);
     }
     "Threads" {
         /// I/O threads. 0 is one per core.
@@ -282,6 +340,12 @@ settings! {
         log_level: LogLevel = LogLevel::Info, LOG_LEVEL;
         /// A file that gets one JSON line for every grant, release and loss.
         audit_log: Option<PathBuf> = None, PATH_OR_OFF;
+        /// The size at which the server renames that file and begins a new one. 0 leaves it to
+        /// others: move the file away and send SIGHUP.
+        audit_rotate_bytes: u64 = 256 << 20, size(), in 0..=1 << 44;
+        /// How many files of the audit log stay, the one that is written included; the oldest that
+        /// the server renamed are removed. 0 keeps all.
+        audit_files_max: u32 = 0, count(), in 0..=10_000;
     }
 }
 
@@ -308,6 +372,8 @@ impl Config {
 
     /// The rules that no range can express, or that concern several settings.
     fn check_together(&self) -> Result<(), SettingError> {
+        self.check_node()?;
+        self.check_tls()?;
         let refuse = |setting, problem| Err(SettingError { setting, problem });
         if self.shards != 0 && !self.shards.is_power_of_two() {
             return refuse(
@@ -368,16 +434,59 @@ impl Config {
             if let Some(address) = address
                 && !address.ip().to_canonical().is_loopback()
                 && self.auth_token_file.is_none()
+                && self.auth_file.is_none()
             {
                 return refuse(
                     setting,
                     format!(
                         "{address} can be reached from other machines and no token protects it; \
-                         give a file of tokens with --auth-token-file, or use a loopback address like 127.0.0.1:{}",
+                         give a file of tokens with --auth-token-file, or of rights with --auth-file, or use a loopback address like 127.0.0.1:{}",
                         address.port()
                     ),
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Whether this server is to be a node of a cluster.
+    pub fn is_node(&self) -> bool {
+        self.node_id != 0
+    }
+
+    /// The rules for nodes of a cluster.
+    fn check_node(&self) -> Result<(), SettingError> {
+        let refuse = |setting, problem: &str| {
+            let problem = problem.to_owned();
+            Err(SettingError { setting, problem })
+        };
+        if !self.is_node() {
+            return match self.peers.is_empty() {
+                true => Ok(()),
+                false => refuse(
+                    "peers",
+                    "this names the nodes of a cluster, but node_id does not say which one this server is; give --node-id too",
+                ),
+            };
+        }
+        if self.durability != Durability::Lease {
+            return refuse(
+                "durability",
+                "a node of a cluster keeps every lease: give --durability lease",
+            );
+        }
+        if self.peers.address_of(self.node_id).is_none() {
+            return refuse(
+                "peers",
+                "this node's own id and address must be among them, as in 1=10.0.0.1:7500",
+            );
+        }
+        if self.cluster_key_file.is_none() {
+            return refuse(
+                "cluster_key_file",
+                "the nodes of a cluster prove to each other that they belong together; make a key with \
+                 `openssl rand -hex 32 > cluster.key` and give the same file to each with --cluster-key-file",
+            );
         }
         Ok(())
     }

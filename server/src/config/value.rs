@@ -3,13 +3,15 @@
 //! A flag, an environment variable and a TOML value all arrive here as text, so that one sentence
 //! about what is wrong serves all three. Whatever `show` writes, `parse` reads back.
 
-use super::{Durability, LogFormat, LogLevel};
+use super::peers::{Peers, is_host_and_port};
+use super::{ClientAuth, Durability, LogFormat, LogLevel, TlsPorts};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use tls::VersionMin;
 
 /// The word for "without it", where a setting can be left out.
 const OFF: &str = "off";
@@ -92,6 +94,52 @@ pub(super) const PATH_OR_OFF: Kind<Option<PathBuf>> = Kind {
 pub(super) const SERVER_NAME: Kind<String> = Kind {
     metavar: "NAME",
     parse: |text| Ok(text.to_owned()),
+    show: String::clone,
+    is_quoted: true,
+};
+
+/// The nodes of a cluster.
+pub(super) const PEERS: Kind<Peers> = Kind {
+    metavar: "ID=HOST:PORT,...",
+    parse: Peers::parse,
+    show: Peers::to_string,
+    is_quoted: true,
+};
+
+/// Ports that speak TLS.
+pub(super) const TLS_PORTS: Kind<TlsPorts> = Kind {
+    metavar: "PORT,...",
+    parse: TlsPorts::parse,
+    show: TlsPorts::to_string,
+    is_quoted: true,
+};
+
+/// The longest name of a master.
+const MASTER_NAME_BYTES_MAX: usize = 128;
+
+/// The name of a master, as clients of Sentinel say it.
+pub(super) const MASTER_NAME: Kind<String> = Kind {
+    metavar: "NAME",
+    parse: |text| {
+        let fits = (1..=MASTER_NAME_BYTES_MAX).contains(&text.len());
+        match fits && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            true => Ok(text.to_owned()),
+            false => Err(format!(
+                "{text:?} is no name of a master: 1 to {MASTER_NAME_BYTES_MAX} letters, digits and signs, no spaces"
+            )),
+        }
+    },
+    show: String::clone,
+    is_quoted: true,
+};
+
+/// A host and a port, or nothing.
+pub(super) const HOST: Kind<String> = Kind {
+    metavar: "HOST:PORT",
+    parse: |text| match text.is_empty() || is_host_and_port(text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("{text:?} is no host and port, like 10.0.0.1:7400")),
+    },
     show: String::clone,
     is_quoted: true,
 };
@@ -187,6 +235,8 @@ macro_rules! words {
 }
 
 words! { DURABILITY: Durability, "none|fence|lease", "none" => None, "fence" => Fence, "lease" => Lease }
+words! { CLIENT_AUTH: ClientAuth, "off|optional|required", "off" => Off, "optional" => Optional, "required" => Required }
+words! { TLS_VERSION: VersionMin, "1.2|1.3", "1.2" => Tls12, "1.3" => Tls13 }
 words! { LOG_FORMAT: LogFormat, "text|json", "text" => Text, "json" => Json }
 words! {
     LOG_LEVEL: LogLevel, "off|error|warn|info|debug|trace",

@@ -1,12 +1,14 @@
 //! A connection, as everything on its core may touch it. Its own task has the socket's reading half
-//! and the loop (`conversation.rs`).
+//! and the loop (`serve/conversation.rs`).
 
 use super::dialect::{News, Voice};
 use super::out_buffer::OutBuffer;
 use super::socket::WriteHalf;
-use crate::conn::id::ConnectionId;
 use crate::observe::metrics::CoreMetrics;
+use crate::rights::{Entitlement, Reservation, Rights};
+use crate::session::ConnectionId;
 use crate::session::Session;
+use crate::session::actor::Actor;
 use bytes::BytesMut;
 use engine::{Seat, Ticket};
 use hashbrown::HashMap;
@@ -16,13 +18,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+/// What a request in line counts for.
+pub(crate) struct ReservedWait {
+    /// The lock that it may be granted at any moment.
+    pub(crate) held: Reservation,
+    pub(crate) waiting: Reservation,
+}
+
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) session: Arc<Session>,
+    /// For the audit log.
+    actor: RefCell<Arc<Actor>>,
     pub(crate) seat: Rc<RefCell<Seat>>,
     pub(crate) voice: Rc<dyn Voice>,
     /// Acquires that wait, by request id.
     pub(crate) waits: RefCell<HashMap<u64, Ticket>>,
+    /// What those of them count for that are subject to a quota.
+    reserved: RefCell<HashMap<u64, ReservedWait>>,
     pub(crate) out: OutBuffer,
     /// Wakes the connection's task.
     pub(crate) bell: Notify,
@@ -30,27 +43,105 @@ pub(crate) struct Connection {
     writer: RefCell<Option<Rc<WriteHalf>>>,
     closing: Cell<bool>,
     draining: Cell<bool>,
+    /// What the peer may do. Counted by this core alone: all connections of a name share it, and a
+    /// count that all cores write would be waited for.
+    entitlement: RefCell<OwnCount<Entitlement>>,
+    /// Whether that has to be checked at each request.
+    is_bounded: Cell<bool>,
+    /// By which book of rights.
+    rights_generation: Cell<u64>,
 }
+
+/// Shared by all cores, and counted by this one alone.
+pub(crate) type OwnCount<T> = Rc<Arc<T>>;
 
 impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
-        session: Arc<Session>,
+        actor: Actor,
         seat: Rc<RefCell<Seat>>,
         voice: Rc<dyn Voice>,
+        (rights, entitlement): (&Rights, Arc<Entitlement>),
     ) -> Rc<Self> {
+        let actor = Actor {
+            token_name: token_name(&entitlement),
+            ..actor
+        };
         Rc::new(Connection {
             id,
-            session,
+            session: actor.session.clone(),
+            actor: RefCell::new(Arc::new(actor)),
             seat,
             voice,
             waits: RefCell::default(),
+            reserved: RefCell::default(),
             out: OutBuffer::default(),
             bell: Notify::new(),
             writer: RefCell::default(),
             closing: Cell::new(false),
             draining: Cell::new(false),
+            is_bounded: Cell::new(entitlement.is_bounded()),
+            entitlement: RefCell::new(Rc::new(entitlement)),
+            rights_generation: Cell::new(rights.generation()),
         })
+    }
+
+    /// What the peer may do.
+    pub(crate) fn entitlement(&self) -> OwnCount<Entitlement> {
+        self.entitlement.borrow().clone()
+    }
+
+    /// What has to be checked before a request is carried out. `None`: nothing.
+    #[inline]
+    pub(crate) fn bounds(&self) -> Option<OwnCount<Entitlement>> {
+        self.is_bounded.get().then(|| self.entitlement())
+    }
+
+    /// The peer has shown another token.
+    pub(crate) fn entitle(&self, entitlement: Arc<Entitlement>) {
+        self.is_bounded.set(entitlement.is_bounded());
+        let mut actor = self.actor.borrow_mut();
+        *actor = Arc::new(Actor {
+            token_name: token_name(&entitlement),
+            ..Actor::clone(&actor)
+        });
+        drop(actor);
+        *self.entitlement.borrow_mut() = Rc::new(entitlement);
+    }
+
+    /// Goes by the latest book of rights. `false`: it does not know the peer's name any more, and
+    /// the peer may do nothing.
+    #[inline]
+    pub(crate) fn go_by(&self, rights: &Rights) -> bool {
+        self.rights_generation.get() == rights.generation() || self.look_up(rights)
+    }
+
+    #[cold]
+    fn look_up(&self, rights: &Rights) -> bool {
+        self.rights_generation.set(rights.generation());
+        let name = self.entitlement().name().clone();
+        // A peer without a name has shown nothing yet.
+        let found = match name.is_empty() {
+            true => Some(rights.of_stranger().clone()),
+            false => rights.of_name(&name),
+        };
+        let is_known = found.is_some();
+        self.entitle(found.unwrap_or_else(|| rights.of_nothing().clone()));
+        is_known
+    }
+
+    /// Who acts here, as the audit log names it.
+    pub(crate) fn actor(&self) -> Arc<Actor> {
+        self.actor.borrow().clone()
+    }
+
+    /// The client calls itself this from now on; `None`: it takes its name back.
+    pub(crate) fn set_own_name(&self, own_name: Option<Box<str>>) {
+        let mut actor = self.actor.borrow_mut();
+        *actor = Arc::new(Actor {
+            own_name,
+            ..Actor::clone(&actor)
+        });
     }
 
     /// Lets grants be written at once, or not any more.
@@ -87,7 +178,7 @@ impl Connection {
         self.out.with_ready(write);
         // An error comes again when the task writes, and it is the task that deals with it.
         let _ = self.out.write_some(writer, metrics);
-        if self.out.ready_bytes() > 0 {
+        if self.out.ready_bytes() > 0 || writer.has_unsent() {
             self.bell.notify_one();
         }
     }
@@ -116,12 +207,40 @@ impl Connection {
         self.waits.borrow_mut().insert(request_id, ticket);
     }
 
+    /// Keeps what a wait counts for, until it is finished.
+    pub(crate) fn reserve(&self, request_id: u64, reserved: ReservedWait) {
+        if reserved.held.is_counted() || reserved.waiting.is_counted() {
+            self.reserved.borrow_mut().insert(request_id, reserved);
+        }
+    }
+
+    /// The lock that a wait has counted for: its grant has come.
+    pub(crate) fn take_reserved(&self, request_id: u64) -> Option<Reservation> {
+        let mut reserved = self.reserved.borrow_mut();
+        if reserved.is_empty() {
+            return None;
+        }
+        reserved.remove(&request_id).map(|reserved| reserved.held)
+    }
+
+    /// All waits have been taken off the list.
+    pub(crate) fn drop_reserved(&self) {
+        self.reserved.borrow_mut().clear();
+    }
+
     /// Takes a wait off the list. `false`: it is not waited for any more.
     pub(crate) fn finish_wait(&self, request_id: u64) -> bool {
+        drop(self.take_reserved(request_id));
         let waited = self.waits.borrow_mut().remove(&request_id).is_some();
         if waited {
             self.session.count_waiting(-1);
         }
         waited
     }
+}
+
+/// The name of what the peer showed, if that has one.
+fn token_name(entitlement: &Entitlement) -> Option<Arc<str>> {
+    let name = entitlement.name();
+    (!name.is_empty()).then(|| name.clone())
 }

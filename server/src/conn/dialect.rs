@@ -1,13 +1,12 @@
 //! What a protocol has to say for itself. A connection is served by one loop
-//! (`conversation.rs`), whatever its peer speaks; a protocol comes in two parts.
+//! (`serve/conversation.rs`), whatever its peer speaks; a protocol comes in two parts.
 //!
 //! - A [`Dialect`] belongs to the connection's own task. It decides what was read.
 //! - A [`Voice`] belongs to the [`Connection`](super::connection::Connection) and is reached from
 //!   anywhere on its core: it puts into words what a peer is told unasked.
 
 use super::places::Stranger;
-use crate::core::mail::Message;
-use crate::core::waiter::Waiter;
+use crate::session::waiter::Waiter;
 use bytes::BytesMut;
 use engine::{Fence, GaveUp, Grant, Tick};
 use protocol::{ErrorCode, LostReason};
@@ -100,6 +99,15 @@ pub(crate) enum News<'a> {
     Stopping { grace_ms: u32 },
     /// The connection is closed.
     Closing { code: ErrorCode, message: &'a str },
+}
+
+/// One message on its way to one listener of a channel.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// The pattern by which it was heard, if it was.
+    pub(crate) pattern: Option<Box<[u8]>>,
+    pub(crate) channel: Box<[u8]>,
+    pub(crate) payload: Box<[u8]>,
 }
 
 /// In which words a peer is told news.

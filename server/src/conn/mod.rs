@@ -1,13 +1,9 @@
-//! Connections, whatever they speak: accepting them, which peers have a place, the loop that
-//! reads, decides and writes, and their end.
+//! What a connection is made of, whatever it speaks: its socket, its out-buffer, its place, and the
+//! two traits by which a protocol takes part. `core/` keeps connections, `serve/` serves them.
 
-pub(crate) mod auth;
 pub(crate) mod connection;
-pub(crate) mod conversation;
 pub(crate) mod dialect;
-pub(crate) mod id;
-pub(crate) mod listener;
 mod out_buffer;
 pub(crate) mod places;
+pub(crate) mod secure;
 pub(crate) mod socket;
-pub(crate) mod stopping;

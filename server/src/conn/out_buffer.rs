@@ -8,6 +8,7 @@ use bytes::{Buf, BytesMut};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::time::Instant;
 use wal::Ticket;
 
 /// A buffer that has grown beyond this is given back once it is empty.
@@ -18,6 +19,16 @@ pub(crate) struct OutBuffer {
     ready: RefCell<BytesMut>,
     held: RefCell<VecDeque<Held>>,
     held_bytes: Cell<usize>,
+    /// The batch that is timed, if one is.
+    timed: Cell<Option<Timed>>,
+}
+
+/// A batch of requests whose replies have not all left.
+#[derive(Clone, Copy)]
+struct Timed {
+    since: Instant,
+    /// How many bytes up to the last one of its replies.
+    left_bytes: usize,
 }
 
 /// Bytes that wait for one turn's records.
@@ -82,6 +93,35 @@ impl OutBuffer {
         unsealed.for_each(|held| held.ticket = Some(ticket));
     }
 
+    /// Drops what waits: it will never be settled.
+    pub(crate) fn drop_held(&self) {
+        self.held.borrow_mut().clear();
+        self.held_bytes.set(0);
+        self.timed.set(None);
+    }
+
+    /// Has the time counted that passes from `since` until all that is in here now has left. One
+    /// batch at a time: while another is timed, this one is not.
+    pub(crate) fn time(&self, since: Instant) {
+        let left_bytes = self.ready_bytes() + self.held_bytes();
+        if left_bytes > 0 && self.timed.get().is_none() {
+            self.timed.set(Some(Timed { since, left_bytes }));
+        }
+    }
+
+    /// So many bytes have left.
+    fn count_down(&self, written: usize, metrics: &CoreMetrics) {
+        let Some(mut timed) = self.timed.get() else {
+            return;
+        };
+        timed.left_bytes = timed.left_bytes.saturating_sub(written);
+        if timed.left_bytes == 0 {
+            let us = timed.since.elapsed().as_micros() as u64;
+            metrics.request_time.record_alone(us);
+        }
+        self.timed.set((timed.left_bytes > 0).then_some(timed));
+    }
+
     /// Makes ready what waited for a ticket up to `synced`.
     pub(crate) fn let_go(&self, synced: Ticket) {
         let mut held = self.held.borrow_mut();
@@ -98,13 +138,14 @@ impl OutBuffer {
     /// Writes as much as the socket takes. `true`: it took something.
     pub(crate) fn write_some(&self, writer: &WriteHalf, metrics: &CoreMetrics) -> io::Result<bool> {
         let mut ready = self.ready.borrow_mut();
-        let mut progress = false;
+        let mut progress = writer.try_flush()?;
         while !ready.is_empty() {
             match writer.try_write(&ready) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     ready.advance(written);
                     metrics.bytes_out.add(written as u64);
+                    self.count_down(written, metrics);
                     progress = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

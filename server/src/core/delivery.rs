@@ -3,14 +3,15 @@
 
 use super::Core;
 use super::mail::Mail;
-use super::waiter::Waiter;
 use crate::conn::connection::Connection;
 use crate::conn::dialect::News;
-use crate::conn::id::ConnectionId;
+use crate::session::ConnectionId;
+use crate::session::waiter::Waiter;
 use engine::{GaveUp, Grant, Key, Release, Seat, SessionId};
 use protocol::ErrorCode;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// How many messages are taken from the mailbox before the core looks at its sockets again.
 pub(super) const MAIL_BATCH: usize = 1024;
@@ -62,7 +63,11 @@ impl Core {
 
     fn open(&self, mail: Mail) {
         match mail {
-            Mail::Granted { waiter, grant } => self.deliver_grant(&waiter, grant),
+            Mail::Granted {
+                waiter,
+                grant,
+                since,
+            } => self.deliver_grant(&waiter, grant, since),
             Mail::GaveUp { waiter, why } => self.deliver_timeout(&waiter, why),
             Mail::Lost {
                 connection,
@@ -102,6 +107,7 @@ impl Core {
                 self.replies.append_now();
                 drop(done);
             }
+            Mail::Force(order) => self.force(*order),
             Mail::ListReady { connection } => self.tell(connection, &News::ListReady),
             Mail::Published {
                 connection,
@@ -117,27 +123,39 @@ impl Core {
         }
     }
 
-    fn deliver_grant(&self, waiter: &Waiter, grant: Grant) {
-        let waiting = self
-            .find(waiter.connection)
-            .filter(|connection| connection.finish_wait(waiter.request_id));
+    fn deliver_grant(&self, waiter: &Waiter, grant: Grant, since: Instant) {
+        let waiting = self.find(waiter.connection);
+        let reserved =
+            (waiting.as_ref()).and_then(|connection| connection.take_reserved(waiter.request_id));
+        let waiting = waiting.filter(|connection| connection.finish_wait(waiter.request_id));
         match waiting {
             Some(connection) if connection.voice.accepts(waiter, &grant) => {
-                self.hand_off(&connection, waiter, &grant);
+                self.hand_off(&connection, waiter, &grant, since);
+                if let Some(reserved) = reserved {
+                    self.shared.keep_reserved(&waiter.key, &grant, reserved);
+                }
             }
             Some(connection) => {
                 let request_id = waiter.request_id;
-                connection.tell(&News::WaitsElsewhere { request_id });
+                (self.replies).tell_seen(&connection, &News::WaitsElsewhere { request_id });
                 self.give_back(waiter, &grant);
             }
-            // The connection went, or its client gave up, while the grant was on its way.
+            // The connection went while the grant was on its way. A client that stays and cancels
+            // too late still waits for it, and gets it.
             None => self.give_back(waiter, &grant),
         }
     }
 
-    /// Tells a waiter that it has its lock.
-    fn hand_off(&self, connection: &Rc<Connection>, waiter: &Waiter, grant: &Grant) {
-        let now = self.shared.clock.now();
+    /// Tells a waiter that it has its lock, whose last holder was rid of it at `since`.
+    fn hand_off(
+        &self,
+        connection: &Rc<Connection>,
+        waiter: &Waiter,
+        grant: &Grant,
+        since: Instant,
+    ) {
+        let instant = Instant::now();
+        let now = self.shared.clock.at(instant);
         // That of the connection, unless the lock is detached.
         let owner = match self.shared.detached() {
             Some(detached) if detached.id == waiter.session => detached,
@@ -145,7 +163,9 @@ impl Core {
         };
         let waited_ms = waiter.asked.ms_until(now);
         let (asker, terms) = (&connection.session, waiter.terms());
-        (self.books).granted(owner, asker, &terms, grant, waited_ms, now);
+        (self.books).granted(owner, connection, &terms, grant, waited_ms, now);
+        (self.books).handed_off(instant - since);
+        (self.books).answered(asker, waiter.request_id, grant);
         let news = News::Granted {
             request_id: waiter.request_id,
             grant,
@@ -178,7 +198,7 @@ impl Core {
             && connection.finish_wait(waiter.request_id)
         {
             self.metrics().acquire_timeouts.bump();
-            connection.tell(&News::GaveUp { waiter, why });
+            (self.replies).tell_seen(&connection, &News::GaveUp { waiter, why });
         }
     }
 
@@ -205,6 +225,7 @@ impl Core {
     pub(crate) fn abandon_waits(&self, connection: &Connection) {
         let now = self.shared.clock.now();
         let waits: Vec<_> = connection.waits.borrow_mut().drain().collect();
+        connection.drop_reserved();
         for (_, ticket) in &waits {
             connection.session.count_waiting(-1);
             // One that is not waiting any more was granted, and the grant is in our mailbox: it

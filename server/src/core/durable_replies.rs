@@ -8,11 +8,15 @@
 //! waits too, so that replies leave in the order in which they were decided.
 //!
 //! Without a log, and for nearly all turns with `durability = fence`, there are no records and
-//! nothing is held back.
+//! nothing is held back. In a cluster every turn that tells something is held back, records or not,
+//! and with it what the audit log is to say of it
+//! ([`Journal::holds_all_replies`](crate::storage::Journal::holds_all_replies)).
 
 use crate::conn::connection::Connection;
+use crate::conn::dialect::News;
 use crate::core::pauses::Pause;
 use crate::core::shared::Shared;
+use crate::observe::audit;
 use crate::storage::Storage;
 use bytes::BytesMut;
 use engine::Tick;
@@ -40,18 +44,28 @@ struct Unsynced {
     horizon: Option<Tick>,
     /// Connections that were told something in this turn.
     told: Vec<Rc<Connection>>,
+    /// What is to be done once this turn is settled.
+    afterwards: Vec<Afterwards>,
     /// Earlier turns, in the order of their tickets.
     turns: VecDeque<Turn>,
 }
+
+type Afterwards = Box<dyn FnOnce()>;
 
 struct Turn {
     ticket: Ticket,
     horizon: Option<Tick>,
     told: Vec<Rc<Connection>>,
+    afterwards: Vec<Afterwards>,
+    /// What the audit log is to say of it.
+    events: Vec<audit::Event>,
 }
 
 impl DurableReplies {
     pub(crate) fn new(core: usize, shared: Arc<Shared>) -> Rc<Self> {
+        if holds_all(&shared) {
+            audit::hold_events();
+        }
         Rc::new(DurableReplies {
             core,
             shared,
@@ -93,6 +107,15 @@ impl DurableReplies {
         connection.out.hold(bytes);
     }
 
+    /// Tells a connection news that follow from what this core saw, and from no record of this
+    /// turn.
+    pub(crate) fn tell_seen(&self, connection: &Rc<Connection>, news: &News<'_>) {
+        match holds_all(&self.shared) {
+            true => self.answer(connection, |out| connection.voice.say(news, out)),
+            false => connection.tell(news),
+        }
+    }
+
     /// The same for what stands in the connection's out-buffer from `start` on.
     pub(crate) fn hold_back(&self, connection: &Rc<Connection>, out: &mut BytesMut, start: usize) {
         if out.len() > start && self.must_hold(connection) {
@@ -100,11 +123,20 @@ impl DurableReplies {
         }
     }
 
-    fn must_hold(&self, connection: &Rc<Connection>) -> bool {
-        if self.shared.storage.is_none() {
-            return false;
+    /// Does something, such as telling another thread, once what was decided in this turn is settled;
+    /// at once if there is nothing to wait for.
+    pub(crate) fn once_settled(&self, act: impl FnOnce() + 'static) {
+        match holds_all(&self.shared) || self.has_recorded() {
+            true => self.unsynced.borrow_mut().afterwards.push(Box::new(act)),
+            false => act(),
         }
-        if !self.has_recorded() {
+    }
+
+    fn must_hold(&self, connection: &Rc<Connection>) -> bool {
+        let Some(storage) = &self.shared.storage else {
+            return false;
+        };
+        if !storage.journal.holds_all_replies() && !self.has_recorded() {
             return connection.out.is_held_back();
         }
         let mut unsynced = self.unsynced.borrow_mut();
@@ -157,18 +189,28 @@ impl DurableReplies {
         };
         self.pause_before_append();
         self.append_now();
+        let events = audit::take_held();
         let mut unsynced = self.unsynced.borrow_mut();
+        let has_followers =
+            !unsynced.told.is_empty() || !events.is_empty() || !unsynced.afterwards.is_empty();
+        if unsynced.appended.is_none() && has_followers {
+            // Nothing was recorded, and what follows from it waits all the same: see `must_hold`.
+            unsynced.appended = Some(storage.journal.append_batch(Batch::new()));
+        }
         let Some(ticket) = unsynced.appended.take() else {
             return;
         };
         let horizon = unsynced.horizon.take();
         let told = std::mem::take(&mut unsynced.told);
+        let afterwards = std::mem::take(&mut unsynced.afterwards);
         told.iter()
             .for_each(|connection| connection.out.seal(ticket));
         unsynced.turns.push_back(Turn {
             ticket,
             horizon,
             told,
+            afterwards,
+            events,
         });
         drop(unsynced);
         self.await_sync(storage);
@@ -177,7 +219,7 @@ impl DurableReplies {
     /// Has the writer ring when something is synced; looks whether something is already.
     fn await_sync(&self, storage: &Storage) {
         let post = &self.shared.engine.host().posts[self.core];
-        // Either the writer sees that we wait, in `Wakeup::synced`, or we see what is synced.
+        // Either the writer sees that we wait, in `Wakeup::wake`, or we see what is synced.
         post.awaits_sync.raise();
         self.let_go(storage);
     }
@@ -201,10 +243,15 @@ impl DurableReplies {
             if let Some(horizon) = turn.horizon {
                 storage.horizon_synced(horizon);
             }
+            if let Some(audit) = self.shared.audit() {
+                let leave = |event| audit.leave_settled(event);
+                turn.events.into_iter().for_each(leave);
+            }
             for connection in turn.told {
                 connection.out.let_go(synced);
                 connection.bell.notify_one();
             }
+            turn.afterwards.into_iter().for_each(|act| act());
         }
     }
 
@@ -213,4 +260,11 @@ impl DurableReplies {
         let storage = self.shared.storage.as_ref();
         storage.is_some_and(|storage| storage.journal.is_congested())
     }
+}
+
+/// Whether everything waits that follows from what this core saw: see
+/// [`Journal::holds_all_replies`](crate::storage::Journal::holds_all_replies).
+fn holds_all(shared: &Shared) -> bool {
+    let storage = shared.storage.as_ref();
+    storage.is_some_and(|storage| storage.journal.holds_all_replies())
 }

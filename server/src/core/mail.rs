@@ -1,12 +1,15 @@
 //! Mailboxes: what one core has to tell another, or the engine a core.
 
-use super::waiter::Waiter;
-use crate::conn::id::ConnectionId;
-use engine::{GaveUp, Grant, Mailbox, Posted, SessionId, SleepFlag};
+use crate::conn::dialect::Message;
+use crate::session::ConnectionId;
+use crate::session::operator::Operator;
+use crate::session::waiter::Waiter;
+use engine::{Fence, GaveUp, Grant, Mailbox, NotHeld, Posted, SessionId, SleepFlag};
 use protocol::LostReason;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::{Notify, mpsc};
+use std::time::Instant;
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// How many droppable messages (losses) a core's mailbox takes. A client that misses one finds out
 /// by itself: its lease has a deadline, and its next renewal is refused.
@@ -14,9 +17,11 @@ const MAIL_MAX: u32 = 100_000;
 
 /// What lies in a core's mailbox.
 pub(crate) enum Mail {
+    /// `since`: when the key's last holder was rid of it.
     Granted {
         waiter: Waiter,
         grant: Grant,
+        since: Instant,
     },
     GaveUp {
         waiter: Waiter,
@@ -48,6 +53,8 @@ pub(crate) enum Mail {
     AppendNow {
         done: std::sync::mpsc::Sender<()>,
     },
+    /// Take this lock away.
+    Force(Box<ForceOrder>),
     /// Look again: something was left in a signal list that this connection waits for.
     ListReady {
         connection: ConnectionId,
@@ -59,13 +66,22 @@ pub(crate) enum Mail {
     },
 }
 
-/// One message on its way to one listener of a channel.
-#[derive(Debug)]
-pub(crate) struct Message {
-    /// The pattern by which it was heard, if it was.
-    pub(crate) pattern: Option<Box<[u8]>>,
-    pub(crate) channel: Box<[u8]>,
-    pub(crate) payload: Box<[u8]>,
+/// A lock that an operator takes away.
+pub(crate) struct ForceOrder {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) fence: Fence,
+    pub(crate) operator: Arc<Operator>,
+    /// Answered once what was decided is settled.
+    pub(crate) answer: oneshot::Sender<Forced>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forced {
+    /// It is taken away.
+    Done,
+    /// It was not held under that fence.
+    NotHeld(NotHeld),
 }
 
 /// One core's mailbox and its bell.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pause {
+    /// A session was found for a connection that comes to it; it is not kept alive yet.
+    BeforeKeepAlive,
     /// A long lease was granted in `fence`; that it is a long one is not known to other cores yet.
     BeforeFollow,
     /// The count of a reentrant hold has changed; nothing is written down of it yet.

@@ -1,13 +1,15 @@
 //! What all cores share: the engine, the clock, the settings and the ways to reach each other.
 
-use crate::config::Config;
-use crate::conn::auth::Tokens;
+use crate::config::{Config, TlsPorts};
 use crate::conn::places::Places;
+use crate::conn::secure::Certificates;
+use crate::core::cluster_view::ClusterView;
 use crate::core::pauses::{Pause, PauseHook};
 use crate::core::switchboard::Switchboard;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
+use crate::rights::{Reservation, Rights};
 use crate::session::Session;
 use crate::session::detached::{self, Detached};
 use crate::session::registry::Registry;
@@ -15,8 +17,7 @@ use crate::session::secret::SessionKeys;
 use crate::storage::{Recovery, Storage};
 use crate::system::clock::Clock;
 use crate::system::panics::Failure;
-use engine::{Engine, Limit, SessionId, Tick};
-use protocol::SessionSecret;
+use engine::{Engine, Grant, Key, Limit, SessionId, Tick};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +31,9 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// `lease_max` of the settings, as every request is compared with it. `u64::MAX`: no bound.
     pub(crate) lease_max_ms: u64,
-    pub(crate) tokens: Tokens,
+    pub(crate) rights: Arc<Rights>,
+    /// `None` unless the settings name a certificate.
+    pub(crate) certificates: Option<Arc<Certificates>>,
     pub(crate) keys: SessionKeys,
     /// `None` if nothing is to survive.
     pub(crate) storage: Option<Arc<Storage>>,
@@ -48,10 +51,14 @@ pub(crate) struct Shared {
     pub(crate) on_admission: Option<AdmissionHook>,
     /// For tests: called by a core's thread between two of its steps.
     pub(crate) on_pause: Option<PauseHook>,
+    /// When it let the first clients in.
+    pub(crate) serves_since: Tick,
     /// When the server started, for people.
     pub(crate) started_unix_ms: u64,
     /// The thread that fetches memory ahead of the cores.
     pub(crate) prefaulter: OnceLock<Thread>,
+    /// `None`: a server by itself.
+    pub(crate) cluster: Option<ClusterView>,
     /// Cancelled when the server is to stop.
     pub(crate) stop: CancellationToken,
 }
@@ -59,6 +66,15 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn registry(&self) -> &Registry {
         &self.engine.host().registry
+    }
+
+    /// The certificates of a port, if it speaks TLS.
+    pub(crate) fn certificates_of(
+        &self,
+        is_secured: impl FnOnce(&TlsPorts) -> bool,
+    ) -> Option<&Arc<Certificates>> {
+        let certificates = self.certificates.as_ref();
+        certificates.filter(|_| is_secured(&self.config.tls_ports))
     }
 
     /// Lets a test hold this core up.
@@ -84,33 +100,35 @@ impl Shared {
         }
     }
 
-    /// Opens a session and registers it, under the name that it had before or a new one. `None` at
-    /// the limit.
+    /// Opens a session and registers it, under the name that it had before or a new one, for clients
+    /// with a token of this name. `None` at the limit.
     pub(crate) fn open_session(
         &self,
-        name: Option<(u64, SessionSecret)>,
+        public_id: Option<u64>,
+        token_name: &Arc<str>,
         client_name: &str,
         ttl_ms: u32,
         now: Tick,
     ) -> Option<Arc<Session>> {
         let id = self.engine.open_session(u64::from(ttl_ms), now).ok()?;
-        let make = |name| {
+        let make = |public_id| {
             let core_count = self.core_count;
             let memory = self.registry().memory.clone();
-            let session = Session::new(id, name, client_name, ttl_ms, core_count, now, memory);
+            let session = Session::new(id, public_id, client_name, ttl_ms, core_count, now, memory);
+            assert!(session.is_of(token_name), "it is new");
             Arc::new(session)
         };
         let registry = self.registry();
-        let session = match name {
-            Some(name) => Some(make(name)).filter(|session| registry.insert(session.clone())),
-            None => registry.insert_new(|| make(self.keys.new_session())),
+        let session = match public_id {
+            Some(known) => Some(make(known)).filter(|session| registry.insert(session.clone())),
+            None => registry.insert_new(|| make(SessionKeys::new_session())),
         };
         let Some(session) = session else {
             self.engine.end_session(id);
             self.engine.forget_session(id);
             // Another connection of the same client was faster. With a new name there is no such
             // client.
-            return registry.find_public(name?.0);
+            return registry.find_public(public_id?);
         };
         // Its time may have run out before it could be found; then nothing else takes it down.
         if !self.engine.is_open(id, self.clock.now()) {
@@ -147,8 +165,8 @@ impl Shared {
         let session = match self.registry().find_public(public_id) {
             Some(session) => session,
             None => {
-                let secret = self.keys.secret(public_id);
-                self.open_session(Some((public_id, secret)), name, u32::MAX, now)
+                let no_token = Arc::default();
+                self.open_session(Some(public_id), &no_token, name, u32::MAX, now)
                     .ok_or(Limit::Sessions)?
             }
         };
@@ -187,6 +205,22 @@ impl Shared {
             .map(|storage| storage.crash_grace_ms(now));
         let of_those_before = self.recovery.remaining_ms(now);
         of_this_life.unwrap_or(0).max(of_those_before.unwrap_or(0))
+    }
+
+    /// Keeps what a lock that was just granted counts for, until it ends.
+    #[cold]
+    pub(crate) fn keep_reserved(&self, key: &[u8], grant: &Grant, reserved: Reservation) {
+        // One that is held once more is counted already.
+        if grant.count > 1 || !reserved.is_counted() {
+            return;
+        }
+        let holdings = &self.engine.host().losses.holdings;
+        holdings.insert(key, grant.fence.get(), reserved);
+        // It may have been lost before that, and then no other core takes it out again.
+        let key = Key::new(key).expect("it was a key when it was granted");
+        if (self.engine.holder(key, grant.fence, self.clock.now())).is_none() {
+            holdings.remove(key.as_bytes(), grant.fence.get());
+        }
     }
 
     /// Ends a session now: its locks go to their waiters.

@@ -3,16 +3,17 @@
 //!
 //! The engine calls these with a shard's mutex held, so they only look things up and post.
 
-use super::books::Losses;
+use super::losses::Losses;
 use super::mail::{Mail, Post};
-use super::waiter::Waiter;
-use crate::conn::id::ConnectionId;
+use crate::session::ConnectionId;
 use crate::session::registry::Registry;
+use crate::session::waiter::Waiter;
 use crate::storage::Alarm;
 use engine::{GaveUp, Grant, Host, Loss, Lost, SessionId};
 use protocol::LostReason;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 /// The engine's view of the server.
 pub(crate) struct Switchboard {
@@ -63,8 +64,11 @@ impl Host for Switchboard {
     fn granted(&self, waiter: Waiter, grant: Grant) {
         // Whether the connection is still there only its core knows; if not, it gives the lock
         // back.
-        self.post(waiter.connection)
-            .send(Mail::Granted { waiter, grant });
+        self.post(waiter.connection).send(Mail::Granted {
+            waiter,
+            grant,
+            since: Instant::now(),
+        });
     }
 
     fn gave_up(&self, waiter: Waiter, why: GaveUp) {

@@ -16,15 +16,23 @@ pub(crate) struct Wakeup {
 /// A hook that holds the acknowledgement up for a moment.
 pub(crate) type SyncHook = Arc<dyn Fn() + Send + Sync>;
 
-impl Listener for Wakeup {
-    fn synced(&mut self, _: Ticket) {
+impl Wakeup {
+    /// Wakes the cores that wait.
+    pub(crate) fn wake(&self) {
         if let Some(late) = &self.late_acks {
             late();
         }
-        // Either a core sees what is synced now, in `Core::await_sync`, or we see that it waits.
+        // Either a core sees what is synced now, in `DurableReplies::await_sync`, or we see that it
+        // waits.
         for post in SleepFlag::to_wake(&self.posts, |post| &post.awaits_sync) {
             post.bell.notify_one();
         }
+    }
+}
+
+impl Listener for Wakeup {
+    fn synced(&mut self, _: Ticket) {
+        self.wake();
     }
 
     fn failed(&mut self, error: &WalError) {

@@ -76,7 +76,9 @@ impl Core {
             let is_busy = self.pace.has_served.replace(false);
             let now = self.shared.clock.now();
             let turn = self.turn_once(now).await;
+            self.replies.end_turn();
             self.shared.look_after_memory();
+            self.hear_of_rights();
             if turn.more {
                 tokio::task::yield_now().await;
                 continue;

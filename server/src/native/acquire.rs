@@ -1,14 +1,20 @@
 //! An acquire: granted, put in line or refused, and what is counted and written down of it.
 
 use super::dispatch::{Batch, session_ended};
-use crate::core::waiter::{Terms, Waiter};
+use crate::conn::connection::ReservedWait;
 use crate::native::reply;
+use crate::rights::Exceeded;
 use crate::session::Session;
 use crate::session::outcomes::Remembered;
+use crate::session::waiter::{Terms, Waiter};
 use bytes::BytesMut;
 use engine::{Outcome, Seat, Tick};
 use protocol::{Acquire, BusyBound, ErrorCode, Reply, RequestId, UnavailableReason};
 use std::sync::Arc;
+
+/// For so long after a start, or after a change of the leader, waiters that come back are put in
+/// line by their age. Later a client that says it has waited goes to the end, like every other.
+const LINE_BY_AGE_MS: u64 = 2_000;
 
 impl Batch {
     #[inline]
@@ -88,13 +94,37 @@ impl Batch {
             reentrant: acquire.is_reentrant,
             metadata: acquire.metadata.as_bytes(),
             asks_who: true,
+            waited_ms: match is_repeat && acquire.waited_ms > 0 {
+                true => self.believed_wait_ms(acquire.waited_ms, now),
+                false => 0,
+            },
         };
+        let bounds = self.connection.bounds();
+        let mut reserved = None;
+        if let Some(bounds) = &bounds {
+            let key = acquire.key.as_bytes();
+            match bounds.reserve(key) {
+                Ok(reservation) => reserved = Some(reservation),
+                // One that is held once more is counted already.
+                Err(_) if acquire.is_reentrant && self.holds(acquire.key, now) => {}
+                Err(exceeded) => return self.refuse_quota(&exceeded, id, out),
+            }
+        }
+        let mut reserved_wait = None;
         let session = seat.session();
         let mut cannot_wait = None;
         // Most acquires are granted at once: only one that is not checks whether it may wait, and
         // makes a waiter.
         let waiter = || {
             cannot_wait = self.why_not_wait(id);
+            if let Some(bounds) = &bounds
+                && cannot_wait.is_none()
+            {
+                match bounds.reserve_wait(acquire.key.as_bytes()) {
+                    Ok(reservation) => reserved_wait = Some(reservation),
+                    Err(exceeded) => cannot_wait = Some(CannotWait::Quota(exceeded)),
+                }
+            }
             cannot_wait.is_none().then(|| Waiter {
                 connection: self.connection.id,
                 session,
@@ -132,13 +162,24 @@ impl Batch {
                     trace_id: acquire.trace_id.as_str(),
                 };
                 let asker = &self.connection.session;
-                (self.core.books).granted(owner, asker, &terms, &grant, 0, now);
+                (self.core.books).granted(owner, &self.connection, &terms, &grant, 0, now);
+                (self.core.books).answered(asker, id.get(), &grant);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
+                if let Some(reserved) = reserved {
+                    shared.keep_reserved(acquire.key.as_bytes(), &grant, reserved);
+                }
             }
-            Outcome::Queued { ticket, .. } => self.connection.start_wait(id.get(), ticket),
+            Outcome::Queued { ticket, .. } => {
+                self.core.note_contended(acquire.key.as_bytes(), now);
+                self.connection.start_wait(id.get(), ticket);
+                if let (Some(held), Some(waiting)) = (reserved, reserved_wait) {
+                    (self.connection).reserve(id.get(), ReservedWait { held, waiting });
+                }
+            }
             Outcome::Held(holder) | Outcome::UpgradeRefused(holder) => {
                 metrics.acquire_refusals.bump();
+                self.core.note_contended(acquire.key.as_bytes(), now);
                 let you = self.connection.session.id;
                 reply::with_holder(shared, &holder, you, now, |contention| {
                     Reply::Refused(contention).append(id, out);
@@ -162,6 +203,17 @@ impl Batch {
                 metrics.malformed.bump();
                 reply::error(ErrorCode::MALFORMED, &format!("{invalid:?}")).append(id, out);
             }
+        }
+    }
+
+    /// For how long a client that comes back has stood in line with the server before this one. A
+    /// client's word counts only while they all come back.
+    #[cold]
+    fn believed_wait_ms(&self, waited_ms: u32, now: Tick) -> u64 {
+        let served_ms = self.core.shared.serves_since.ms_until(now);
+        match served_ms < LINE_BY_AGE_MS {
+            true => u64::from(waited_ms),
+            false => 0,
         }
     }
 
@@ -190,6 +242,7 @@ impl Batch {
                 };
                 reply.append(id, out);
             }
+            CannotWait::Quota(exceeded) => self.refuse_quota(&exceeded, id, out),
             CannotWait::IdTaken => {
                 metrics.malformed.bump();
                 let message = format!("request id {} is taken by an acquire that waits", id.get());
@@ -205,4 +258,6 @@ enum CannotWait {
     InFlight,
     /// Another one waits under its request id.
     IdTaken,
+    /// As many wait as its token, or its prefix, may have.
+    Quota(Exceeded),
 }

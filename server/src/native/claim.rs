@@ -1,10 +1,10 @@
 //! Claims: after a stop without notice, holders say what they held, and the server believes them
 //! for a while.
 
-use crate::core::waiter::Terms;
 use crate::native::dispatch::Batch;
 use crate::native::reply;
 use crate::session::outcomes::Remembered;
+use crate::session::waiter::Terms;
 use bytes::BytesMut;
 use engine::{Claimed, OldHold, Seat, Span, Tick};
 use protocol::{Claim, ErrorCode, NotHeldReason, Reply, RequestId};
@@ -51,7 +51,13 @@ impl Batch {
                     note: old.metadata,
                     trace_id: "",
                 };
-                (self.core.books).claimed(session, &terms, &grant, !was_held, now);
+                if let Some(bounds) = self.connection.bounds()
+                    && !was_held
+                {
+                    let reserved = bounds.count_held(key.as_bytes());
+                    shared.keep_reserved(key.as_bytes(), &grant, reserved);
+                }
+                (self.core.books).claimed(&self.connection, &terms, &grant, !was_held, now);
                 self.outcomes.push((id.get(), Remembered::Granted(grant)));
                 reply::granted(&grant, now).append(id, out);
             }

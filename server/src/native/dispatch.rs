@@ -46,6 +46,11 @@ impl Batch {
                 return reply::error(ErrorCode::MALFORMED, &error.to_string()).append(id, out);
             }
         };
+        if let Some(bounds) = self.connection.bounds()
+            && !self.is_allowed(&bounds, id, &request, now, out)
+        {
+            return;
+        }
         let is_repeat = frame.is_repeated();
         if is_repeat {
             self.connection.session.note_repeat(id.get());
@@ -76,8 +81,10 @@ impl Batch {
                 cursor,
                 limit,
             } => {
+                let bounds = self.connection.bounds();
                 inspect::list(
                     shared,
+                    bounds.as_ref().map(|bounds| &***bounds),
                     prefix.as_bytes(),
                     cursor,
                     limit,
@@ -98,6 +105,7 @@ impl Batch {
                 Reply::Bye.append(id, out);
                 self.voice.hear_goodbye();
             }
+            Request::EndSession { session_id } => self.end_session(id, session_id.get(), out),
             Request::Claim(claim) => self.claim(id, &claim, seat, now, out),
             Request::Hello(_) => {
                 reply::error(
@@ -208,7 +216,7 @@ impl Batch {
                     count,
                     held_ms,
                 };
-                (self.core.books).released(session, session, &given_back, now);
+                (self.core.books).released(session, &self.connection, &given_back, now);
                 self.released(id, count, out);
             }
             (Release::NotHeld(NotHeld::SessionEnded), _) => session_ended().append(id, out),
@@ -259,8 +267,7 @@ impl Batch {
             count,
             held_ms,
         };
-        let asker = &self.connection.session;
-        core.books.released(owner, asker, &given_back, now);
+        (core.books).released(owner, &self.connection, &given_back, now);
         Some(count)
     }
 
@@ -356,7 +363,7 @@ impl Batch {
             let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
                 by = &*operator.client_name, "lock taken away by force");
-            (self.core.books).forced(operator, key.as_bytes(), fence, now);
+            (self.core.books).forced(&self.connection, key.as_bytes(), fence, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
             let why = engine.why_not_held(key, fence);

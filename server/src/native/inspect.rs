@@ -2,7 +2,8 @@
 
 use crate::core::shared::Shared;
 use crate::native::reply;
-use crate::observe::stats;
+use crate::report::stats;
+use crate::rights::Entitlement;
 use bytes::BytesMut;
 use engine::{HOLDERS_PER_LOOK, Key, SessionId, Tick};
 use protocol::{
@@ -60,6 +61,7 @@ pub(crate) fn query(
 )]
 pub(crate) fn list(
     shared: &Shared,
+    bounds: Option<&Entitlement>,
     prefix: &[u8],
     cursor: Cursor<'_>,
     limit: u16,
@@ -83,6 +85,7 @@ pub(crate) fn list(
         .keys
         .iter()
         .zip(&sessions)
+        .filter(|((key, _), _)| bounds.is_none_or(|bounds| bounds.may_read(key)))
         .filter_map(|((key, state), session)| {
             Some(LockEntry {
                 key: Key::new(key).ok()?,
@@ -94,6 +97,7 @@ pub(crate) fn list(
                     }),
                     recovering_ms: None,
                 },
+                last_fence: Fence::new(state.fence.get()),
             })
         })
         .collect();

@@ -3,11 +3,14 @@
 mod acquire;
 mod claim;
 mod dispatch;
+mod guard;
 mod inspect;
 mod opening;
+mod permission;
 mod repeat;
 mod reply;
 mod serve;
+mod stray;
 mod voice;
 
 pub(crate) use serve::serve;

@@ -2,31 +2,44 @@
 //! peer costs one small buffer.
 
 use crate::conn::connection::Connection;
-use crate::conn::conversation;
 use crate::conn::places::{OPERATOR_NAME, Place, Stranger};
-use crate::conn::stopping;
+use crate::conn::socket::Socket;
 use crate::core::Core;
+use crate::core::cluster_view::ClusterView;
 use crate::core::mail::Mail;
+use crate::core::pauses::Pause;
+use crate::native::stray::Stray;
 use crate::native::voice::NativeVoice;
 use crate::observe::notices::Notice;
+use crate::serve::conversation;
+use crate::serve::stopping;
 use crate::session::Session;
+use crate::session::actor::Actor;
 use crate::session::outcomes::REMEMBERED_MAX;
 use bytes::{Buf, BytesMut};
 use protocol::{
-    DecodeError, ErrorCode, Frame, Hello, Message, Opening, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
-    Reply, Request, RequestId, ServerName, SessionKey, SessionSecret, Welcome, limits,
+    DecodeError, ErrorCode, Frame, Hello, Message, NodeAddress, NodeAddresses, Opening,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Reply, Request, RequestId, ServerName, SessionKey,
+    Welcome, limits,
 };
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+
+/// Why a client that speaks TLS is not let in where there is no certificate.
+const SPEAKS_TLS: &str = "the client speaks TLS, and this port does not: give the server a certificate with --tls-cert-file, \
+     or connect without TLS";
 
 /// Why a peer was not let in.
 struct Refusal {
     code: ErrorCode,
     message: String,
+    /// Where the leader is, if this node does not lead; otherwise empty.
+    leader: String,
+    /// It speaks another protocol, and is answered in that.
+    stray: Option<Stray>,
 }
 
 impl Refusal {
@@ -34,6 +47,18 @@ impl Refusal {
         Refusal {
             code,
             message: message.into(),
+            leader: String::new(),
+            stray: None,
+        }
+    }
+
+    /// Of bytes that are no frame.
+    fn no_frame(bytes: &[u8], error: DecodeError) -> Self {
+        let stray = Stray::recognise(bytes);
+        let message = stray.map_or_else(|| error.to_string(), |stray| stray.message().to_owned());
+        Refusal {
+            stray,
+            ..Refusal::new(ErrorCode::MALFORMED, message)
         }
     }
 }
@@ -49,7 +74,7 @@ pub(super) struct Opened {
 /// gone. What came behind the hello stays in `unread`.
 pub(super) async fn open(
     core: &Rc<Core>,
-    stream: &mut TcpStream,
+    stream: &mut Socket,
     address: SocketAddr,
     unread: &mut BytesMut,
     stranger: Stranger,
@@ -65,14 +90,14 @@ pub(super) async fn open(
 /// let a peer in and the end.
 async fn introduce(
     core: &Rc<Core>,
-    stream: &mut TcpStream,
+    stream: &mut Socket,
     address: SocketAddr,
     unread: &mut BytesMut,
     stranger: &Stranger,
 ) -> Option<Opened> {
     let heard = tokio::select! {
         biased;
-        () = core.shared.stop.cancelled() => Err(shutting_down()),
+        () = core.shared.stop.cancelled() => Err(why_closed(core)),
         heard = hear(stream, unread) => heard,
         () = stranger.is_late() => {
             Err(Refusal::new(ErrorCode::TOO_SLOW, "no complete hello came in time"))
@@ -80,7 +105,8 @@ async fn introduce(
     };
     let result = match heard {
         Ok(Some(frame_bytes)) => {
-            let result = admit(core, &unread[..frame_bytes], address).await;
+            let names = stream.certificate_names();
+            let result = admit(core, &unread[..frame_bytes], address, &names).await;
             unread.advance(frame_bytes);
             result
         }
@@ -92,10 +118,20 @@ async fn introduce(
         Ok(opened) => Some(opened),
         Err((request_id, refusal)) => {
             core.metrics().hellos_refused.bump();
+            let speaks_tls = tls::is_client_hello(unread);
             let notice = match refusal.code {
                 ErrorCode::AT_CAPACITY => Notice::NoPlace,
+                _ if speaks_tls => Notice::OnlyPlain,
                 _ => Notice::HelloRefused,
             };
+            let is_no_right = [ErrorCode::UNAUTHENTICATED, ErrorCode::FORBIDDEN];
+            if is_no_right.contains(&refusal.code) {
+                core.shared.rights.count_refused();
+                if let Some(audit) = core.shared.audit() {
+                    let (address, why) = (address.to_string(), refusal.message.clone());
+                    audit.refused_stranger(&address, None, "hello", why);
+                }
+            }
             core.shared.notices.say(notice, |unsaid| {
                 let (code, message) = (refusal.code, &refusal.message);
                 tracing::info!(%address, %code, unsaid, "hello refused: {message}");
@@ -106,8 +142,13 @@ async fn introduce(
                 version_min: PROTOCOL_VERSION_MIN,
                 version_max: PROTOCOL_VERSION,
                 message: Message::clipped(&refusal.message),
+                leader: NodeAddress::clipped(&refusal.leader),
             };
-            reply.append(request_id, &mut out);
+            match refusal.stray {
+                _ if speaks_tls => out.extend_from_slice(&tls::ALERT_REFUSED),
+                Some(stray) => out.extend_from_slice(stray.answer().as_bytes()),
+                None => reply.append(request_id, &mut out),
+            }
             conversation::finish(stream, &out).await;
             None
         }
@@ -115,7 +156,7 @@ async fn introduce(
 }
 
 /// Reads until one frame is there. Returns its size; `None` at the end of the stream.
-async fn hear(stream: &mut TcpStream, unread: &mut BytesMut) -> Result<Option<usize>, Refusal> {
+async fn hear(stream: &mut Socket, unread: &mut BytesMut) -> Result<Option<usize>, Refusal> {
     unread.reserve(limits::HELLO_FRAME_BYTES_MAX as usize);
     loop {
         let mut rest = &unread[..];
@@ -123,7 +164,10 @@ async fn hear(stream: &mut TcpStream, unread: &mut BytesMut) -> Result<Option<us
         match Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX) {
             Ok(Some(_)) => return Ok(Some(before - rest.len())),
             Ok(None) => {}
-            Err(error) => return Err(Refusal::new(ErrorCode::MALFORMED, error.to_string())),
+            Err(_) if tls::is_client_hello(unread) => {
+                return Err(Refusal::new(ErrorCode::MALFORMED, SPEAKS_TLS));
+            }
+            Err(error) => return Err(Refusal::no_frame(unread, error)),
         }
         // The buffer never grows: a hello fits, and a longer frame was refused by its length alone.
         let mut limited =
@@ -135,11 +179,13 @@ async fn hear(stream: &mut TcpStream, unread: &mut BytesMut) -> Result<Option<us
     }
 }
 
-/// Decides about a hello, and puts the welcome into the new connection's out-buffer.
+/// Decides about a hello, and puts the welcome into the new connection's out-buffer. `names` are
+/// those of the client's certificate.
 async fn admit(
     core: &Rc<Core>,
     frame: &[u8],
     address: SocketAddr,
+    names: &[String],
 ) -> Result<Opened, (RequestId, Refusal)> {
     let mut rest = frame;
     let split = Frame::split(&mut rest, limits::HELLO_FRAME_BYTES_MAX);
@@ -175,21 +221,40 @@ async fn admit(
                 format!("this server speaks versions {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"),
             ))
         })?;
-    if !core.shared.tokens.accepts(hello.token.as_bytes()) {
+    let rights = &core.shared.rights;
+    // A certificate stands for a token that is not shown.
+    let token = hello.token.as_bytes();
+    let by_certificate = match token.is_empty() && !names.is_empty() {
+        true => rights.of_certificate(names),
+        false => None,
+    };
+    let Some(entitlement) = by_certificate.or_else(|| rights.of_token(token)) else {
         return Err(refuse(Refusal::new(
             ErrorCode::UNAUTHENTICATED,
             "this server needs a token, and not this one",
         )));
+    };
+    if let Some(cluster) = &core.shared.cluster
+        && !cluster.leads
+    {
+        return Err(refuse(not_leader(cluster)));
+    }
+    let token_name = entitlement.session_name();
+    if let Opening::Resume(key) | Opening::Join(key) = &hello.opening
+        && is_of_another(core, key, &token_name)
+    {
+        let message = "this session was opened with a token of another name";
+        return Err(refuse(Refusal::new(ErrorCode::FORBIDDEN, message)));
     }
     if let Opening::Resume(key) = &hello.opening
-        && let Some(session) = find_session(core, key)
+        && let Some(session) = find_session(core, key, &token_name)
     {
         supersede(core, &session).await;
     }
     // From here on nothing waits: either the shutdown finds this connection, or this finds the
     // shutdown.
     if core.shared.stop.is_cancelled() {
-        return Err(refuse(shutting_down()));
+        return Err(refuse(why_closed(core)));
     }
     let is_operator =
         address.ip().to_canonical().is_loopback() && hello.client_name.as_str() == OPERATOR_NAME;
@@ -199,7 +264,7 @@ async fn admit(
         let message = format!("there are {connections_max} connections already, the limit");
         return Err(refuse(Refusal::new(ErrorCode::AT_CAPACITY, message)));
     };
-    let (session, is_resumed) = choose_session(core, &hello).map_err(refuse)?;
+    let (session, is_resumed) = choose_session(core, &hello, &token_name).map_err(refuse)?;
     session.forget_before(request_id.get());
     let mut voice = None;
     let connection = core.insert(|id| {
@@ -209,16 +274,25 @@ async fn admit(
             session.clone(),
             outcomes,
         )));
-        Connection::new(id, session.clone(), core.seat(session.id), voice.clone())
+        let actor = Actor {
+            session: session.clone(),
+            own_name: None,
+            address: address.to_string().into(),
+            token_name: None,
+        };
+        let (seat, entitled) = (core.seat(session.id), (&**rights, entitlement));
+        Connection::new(id, actor, seat, voice.clone(), entitled)
     });
     let voice = voice.expect("made with its connection");
     let config = &core.shared.config;
+    let cluster = core.shared.cluster.as_ref();
+    let addresses = cluster.map(ClusterView::addresses).unwrap_or_default();
     let welcome = Welcome {
         version,
         is_resumed,
         session: SessionKey {
             session_id: protocol::SessionId::new(session.public_id),
-            secret: session.secret,
+            secret: (core.shared.keys).secret(session.public_id, &token_name),
         },
         session_ttl_ms: session.ttl_ms,
         frame_bytes_max: limits::REQUEST_FRAME_BYTES_MAX,
@@ -227,6 +301,7 @@ async fn admit(
         server_name: ServerName::clipped(&config.server_name),
         grace_ms: (core.shared.recovery.remaining_ms(core.shared.clock.now()))
             .map(|left_ms| u32::try_from(left_ms).unwrap_or(u32::MAX)),
+        addresses: NodeAddresses::clipped(&addresses),
     };
     core.replies.answer(&connection, |out| {
         Reply::Welcome(welcome).append(request_id, out)
@@ -239,18 +314,49 @@ async fn admit(
     })
 }
 
+/// Why no client is let in any more. A node that begins or ceases to lead goes on: its clients are
+/// told to look for the leader, not that the server stops.
+fn why_closed(core: &Core) -> Refusal {
+    match &core.shared.cluster {
+        Some(cluster) if cluster.is_deposed() => not_leader(cluster),
+        _ => shutting_down(),
+    }
+}
+
+fn not_leader(cluster: &ClusterView) -> Refusal {
+    Refusal {
+        leader: cluster.leader_client(),
+        ..Refusal::new(ErrorCode::NOT_LEADER, cluster.not_leader())
+    }
+}
+
 fn shutting_down() -> Refusal {
     Refusal::new(ErrorCode::SHUTTING_DOWN, stopping::MESSAGE)
 }
 
-/// The session of this key, if it lives.
-fn find_session(core: &Core, key: &SessionKey) -> Option<Arc<Session>> {
+/// Whether this key opens a session, but not for clients with tokens of this name.
+fn is_of_another(core: &Core, key: &SessionKey, token_name: &str) -> bool {
+    let session_id = key.session_id.get();
+    let session = core.shared.registry().find_public(session_id);
+    let own = (session.as_ref()).and_then(|session| session.token_name());
+    // Only a client that has its secret is told of it.
+    own.is_some_and(|own| {
+        **own != *token_name && core.shared.keys.secret(session_id, own) == key.secret
+    })
+}
+
+/// The session of this key, if it lives and is one of clients with tokens of this name.
+fn find_session(core: &Core, key: &SessionKey, token_name: &Arc<str>) -> Option<Arc<Session>> {
     let shared = &core.shared;
-    let session = shared.registry().find_public(key.session_id.get())?;
+    let session_id = key.session_id.get();
+    let session = shared.registry().find_public(session_id)?;
     // Secrets are compared in a time that does not depend on their bytes.
-    let is_known = session.secret == key.secret;
-    (is_known && !session.is_ending() && shared.engine.is_open(session.id, shared.clock.now()))
-        .then_some(session)
+    let is_known = shared.keys.secret(session_id, token_name) == key.secret;
+    (is_known
+        && session.is_of(token_name)
+        && !session.is_ending()
+        && shared.engine.is_open(session.id, shared.clock.now()))
+    .then_some(session)
 }
 
 /// Has the connections closed that a session still has when its client comes back to it: they are
@@ -270,16 +376,20 @@ async fn supersede(core: &Core, session: &Session) {
     let _ = tokio::time::timeout(core.shared.config.hello_timeout, closed).await;
 }
 
-fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool), Refusal> {
+fn choose_session(
+    core: &Core,
+    hello: &Hello<'_>,
+    token_name: &Arc<str>,
+) -> Result<(Arc<Session>, bool), Refusal> {
     let shared = &core.shared;
     let (key, must_live) = match &hello.opening {
         Opening::New => {
-            return new_session(core, hello, None).map(|session| (session, false));
+            return new_session(core, hello, token_name, None).map(|session| (session, false));
         }
         Opening::Resume(key) => (key, false),
         Opening::Join(key) => (key, true),
     };
-    match find_session(core, key).filter(|session| keep_alive(core, session)) {
+    match find_session(core, key, token_name).filter(|session| keep_alive(core, session)) {
         Some(session) => {
             if !must_live {
                 core.metrics().sessions_resumed.bump();
@@ -293,21 +403,22 @@ fn choose_session(core: &Core, hello: &Hello<'_>) -> Result<(Arc<Session>, bool)
                 .registry()
                 .find_public(key.session_id.get())
                 .is_none()
-            && shared.keys.secret(key.session_id.get()) == key.secret =>
+            && shared.keys.secret(key.session_id.get(), token_name) == key.secret =>
         {
-            let name = (key.session_id.get(), key.secret);
-            new_session(core, hello, Some(name)).map(|session| (session, true))
+            let public_id = key.session_id.get();
+            new_session(core, hello, token_name, Some(public_id)).map(|session| (session, true))
         }
         None if must_live => Err(Refusal::new(
             ErrorCode::SESSION_UNKNOWN,
             "there is no such session to join",
         )),
-        None => new_session(core, hello, None).map(|session| (session, false)),
+        None => new_session(core, hello, token_name, None).map(|session| (session, false)),
     }
 }
 
 /// Keeps a session alive that a connection comes to. `false`: it has ended since it was found.
 fn keep_alive(core: &Core, session: &Session) -> bool {
+    core.shared.pause(Pause::BeforeKeepAlive);
     let (ttl_ms, now) = (u64::from(session.ttl_ms), core.shared.clock.now());
     let until = core.shared.engine.keep_alive(session.id, ttl_ms, now);
     if let Some(until) = until {
@@ -319,7 +430,8 @@ fn keep_alive(core: &Core, session: &Session) -> bool {
 fn new_session(
     core: &Core,
     hello: &Hello<'_>,
-    name: Option<(u64, SessionSecret)>,
+    token_name: &Arc<str>,
+    public_id: Option<u64>,
 ) -> Result<Arc<Session>, Refusal> {
     let shared = &core.shared;
     let ttl_ms = match hello.session_ttl_ms {
@@ -333,7 +445,8 @@ fn new_session(
         );
         return Err(Refusal::new(ErrorCode::MALFORMED, message));
     }
-    match shared.open_session(name, hello.client_name.as_str(), ttl_ms, shared.clock.now()) {
+    let (client_name, now) = (hello.client_name.as_str(), shared.clock.now());
+    match shared.open_session(public_id, token_name, client_name, ttl_ms, now) {
         Some(session) => {
             core.books.session_opened(&session);
             Ok(session)

@@ -3,13 +3,16 @@
 use crate::core::shared::Shared;
 use crate::session::Session;
 use engine::{Grant, Holder, KeyState, Limit, SessionId, Tick};
-use protocol::{BusyBound, ClientName, Contention, ErrorCode, Message, Metadata, NO_END_MS, Reply};
+use protocol::{
+    BusyBound, ClientName, Contention, ErrorCode, Message, Metadata, NO_END_MS, NodeAddress, Reply,
+};
 
 /// An error, its sentence clipped to what the wire allows.
 pub(crate) fn error(code: ErrorCode, message: &str) -> Reply<'_> {
     Reply::Error {
         code,
         message: Message::clipped(message),
+        leader: NodeAddress::default(),
     }
 }
 
@@ -100,6 +103,7 @@ pub(crate) fn wire_holder<'a>(
         mode: holder.mode,
         is_session_bound: holder.is_session_bound,
         is_you: owner == you,
+        hold_count: holder.count.max(1),
         client_name: ClientName::clipped(session.map_or("", |session| &session.client_name)),
         metadata: Metadata::new(&holder.metadata).unwrap_or_default(),
     })

@@ -2,14 +2,15 @@
 
 use super::reply;
 use crate::conn::dialect::{News, Voice};
+use crate::core::cluster_view::ClusterView;
 use crate::core::shared::Shared;
-use crate::core::waiter::Waiter;
 use crate::session::Session;
 use crate::session::outcomes::{Outcomes, Remembered};
+use crate::session::waiter::Waiter;
 use bytes::BytesMut;
 use engine::{GaveUp, Grant, Key};
 use parking_lot::Mutex;
-use protocol::{ErrorCode, Push, Reply, RequestId, UnavailableReason};
+use protocol::{ErrorCode, Message, NodeAddress, Push, Reply, RequestId, UnavailableReason};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -62,6 +63,14 @@ impl NativeVoice {
     }
 }
 
+impl NativeVoice {
+    /// Where the leader of this node's cluster is. Empty: that is not known, or there is none.
+    fn leader(&self) -> String {
+        let cluster = self.shared.cluster.as_ref();
+        cluster.map(ClusterView::leader_client).unwrap_or_default()
+    }
+}
+
 impl Voice for NativeVoice {
     fn say(&self, news: &News<'_>, out: &mut BytesMut) {
         match *news {
@@ -85,11 +94,24 @@ impl Voice for NativeVoice {
                 let key = Key::new(key).expect("it was a key when it was granted");
                 Push::Lost { key, fence, reason }.append(out);
             }
-            News::Stopping { grace_ms } => Push::Shutdown { grace_ms }.append(out),
+            News::Stopping { grace_ms } => {
+                let leader = self.leader();
+                let leader = NodeAddress::clipped(&leader);
+                Push::Shutdown { grace_ms, leader }.append(out);
+            }
             News::Closing { code, message } => {
                 // A client that said goodbye knows why.
                 if !self.said_goodbye.get() {
-                    reply::error(code, message).append(RequestId::NONE, out);
+                    let leader = match code {
+                        ErrorCode::NOT_LEADER => self.leader(),
+                        _ => String::new(),
+                    };
+                    let reply = Reply::Error {
+                        code,
+                        message: Message::clipped(message),
+                        leader: NodeAddress::clipped(&leader),
+                    };
+                    reply.append(RequestId::NONE, out);
                 }
             }
             // Only the Redis port has signal lists and channels.

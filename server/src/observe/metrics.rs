@@ -1,6 +1,7 @@
 //! What the server counts. Every core has its own set and is its only writer, so counting is a load
 //! and a store on a line that no other core touches. A reader adds the sets up.
 
+use crate::observe::hot_keys::HotKeys;
 use crossbeam_utils::CachePadded;
 use engine::Limit;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,7 @@ impl Counter {
 /// How many buckets a histogram of durations has: the last one counts those from 2^22 ms on.
 pub(crate) const DURATION_BUCKETS: usize = 24;
 
-/// Durations in milliseconds.
+/// Durations, in milliseconds where nothing else is said.
 pub(crate) type Durations = Histogram<DURATION_BUCKETS>;
 
 /// Several cores' durations together.
@@ -47,6 +48,11 @@ macro_rules! core_metrics {
             pub(crate) acquire_wait: Durations,
             /// How long locks that were released had been held.
             pub(crate) held: Durations,
+            /// From reading a batch of requests to the last byte of its replies, in microseconds.
+            /// Of some batches: see `Core::start_timer`.
+            pub(crate) request_time: Durations,
+            /// From the end of a hold to the reply to the next holder, in microseconds.
+            pub(crate) hand_off: Durations,
         }
 
         /// The counters of all cores together.
@@ -55,6 +61,8 @@ macro_rules! core_metrics {
             $(pub(crate) $name: u64,)*
             pub(crate) acquire_wait: DurationTotals,
             pub(crate) held: DurationTotals,
+            pub(crate) request_time: DurationTotals,
+            pub(crate) hand_off: DurationTotals,
         }
 
         impl Totals {
@@ -62,6 +70,8 @@ macro_rules! core_metrics {
                 $(self.$name = self.$name.wrapping_add(core.$name.get());)*
                 self.acquire_wait.add(&core.acquire_wait.counts());
                 self.held.add(&core.held.counts());
+                self.request_time.add(&core.request_time.counts());
+                self.hand_off.add(&core.hand_off.counts());
             }
 
             /// The plain numbers by name.
@@ -160,12 +170,14 @@ impl CoreMetrics {
 /// All cores.
 pub(crate) struct Metrics {
     cores: Box<[CachePadded<CoreMetrics>]>,
+    pub(crate) hot_keys: HotKeys,
 }
 
 impl Metrics {
     pub(crate) fn new(core_count: usize) -> Self {
         Metrics {
             cores: (0..core_count).map(|_| CachePadded::default()).collect(),
+            hot_keys: HotKeys::new(core_count),
         }
     }
 

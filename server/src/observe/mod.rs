@@ -1,10 +1,8 @@
-//! What operators see: counters and the page that shows them, HTTP, the audit log, log lines.
+//! What is kept for operators: counters, the audit log, log lines. `report/` shows it to them.
 
 pub(crate) mod audit;
-pub(crate) mod exposition;
-pub(crate) mod http;
+pub mod history;
+pub(crate) mod hot_keys;
 pub(crate) mod json_text;
 pub(crate) mod metrics;
 pub(crate) mod notices;
-pub(crate) mod oldest;
-pub(crate) mod stats;

@@ -20,9 +20,15 @@ pub(crate) enum Notice {
     GaveWay,
     /// A peer did not keep up.
     TooSlow,
+    /// A peer and this server do not accept each other's certificates, or found no version.
+    HandshakeFailed,
+    /// A peer speaks without TLS to a port that speaks TLS only.
+    NotTls,
+    /// A peer speaks TLS to a port that does not.
+    OnlyPlain,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 8;
 
 /// When each kind was last logged, and how many were left out since.
 #[derive(Default)]

@@ -4,9 +4,10 @@
 
 use super::glob;
 use super::refusal::Refusal;
-use crate::conn::id::ConnectionId;
-use crate::core::mail::{Mail, Message};
+use crate::conn::dialect::Message;
+use crate::core::mail::Mail;
 use crate::core::switchboard::Switchboard;
+use crate::session::ConnectionId;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use std::sync::Arc;

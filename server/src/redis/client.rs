@@ -2,11 +2,10 @@
 //! of.
 
 use super::channels::{Channels, Topic};
-use super::command::Command;
 use super::name::Name;
 use super::port::Card;
 use super::voice::RedisVoice;
-use crate::conn::id::ConnectionId;
+use crate::session::ConnectionId;
 use engine::Tick;
 use protocol::resp::Version;
 use std::collections::BTreeSet;
@@ -38,26 +37,20 @@ pub(crate) struct Client {
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
     pub(crate) blocked: Option<Blocked>,
+    /// It has sent a command of cluster mode, so it knows what `-MOVED` means.
+    pub(crate) follows_moves: bool,
     /// Numbers the waits for locks.
     pub(crate) last_wait: u64,
-    /// The command that it sent last. It often sends the same one again.
-    pub(crate) last_command: Option<&'static Command>,
 }
 
 /// Between `MULTI` and `EXEC`.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    pub(crate) commands: Vec<Queued>,
+    /// Their arguments, each with the command's name in front.
+    pub(crate) commands: Vec<Vec<Box<[u8]>>>,
     pub(crate) bytes: usize,
     /// A command could not be queued: `EXEC` will carry out none.
     pub(crate) is_broken: bool,
-}
-
-/// A command that `EXEC` will carry out.
-pub(crate) struct Queued {
-    pub(crate) command: &'static Command,
-    /// Its name comes first.
-    pub(crate) args: Vec<Box<[u8]>>,
 }
 
 /// The state of a watched key. Differs after every change.
@@ -94,8 +87,8 @@ impl Client {
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             blocked: None,
+            follows_moves: false,
             last_wait: 0,
-            last_command: None,
         }
     }
 

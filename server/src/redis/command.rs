@@ -10,7 +10,9 @@
 //! | `pubsub.rs`      | channels; `transactions.rs`: MULTI, EXEC, WATCH                      |
 //! | `locks.rs`       | our own: LOCK.ACQUIRE and its relatives; `listing.rs`: LOCK.LS       |
 //! | `connection.rs`  | HELLO, AUTH, SELECT, CLIENT ...; `server.rs`: INFO, CONFIG, SCAN ... |
+//! | `cluster.rs`     | for clients of a cluster: CLUSTER, WAIT; `sentinel.rs`: SENTINEL     |
 
+mod cluster;
 mod connection;
 mod expiry;
 mod hashes;
@@ -18,22 +20,23 @@ mod info;
 mod listing;
 mod lists;
 mod locks;
+mod needs;
 mod pubsub;
 mod scripts;
+mod sentinel;
 mod server;
 mod set;
 mod strings;
 mod transactions;
 
-pub(crate) use expiry::{Unit, expiry_of, time_of};
 pub(crate) use lists::{give_up_waiting, retry_pop};
-pub(crate) use locks::write_grant;
-pub(crate) use pubsub::write_message;
+pub(crate) use needs::Needs;
 pub(crate) use transactions::stamp;
 
 use super::client::Client;
 use super::name::{DATABASES, Name};
-use super::plan::{Foreseen, Names, Naming, Target};
+use super::naming::{Foreseen, Names, Naming, Target};
+use super::port::Port;
 use super::refusal::Refusal;
 use super::script::{self, Recognised};
 use super::section::{Entry, Section};
@@ -46,6 +49,7 @@ use std::sync::LazyLock;
 
 /// One command at work.
 pub(crate) struct Call<'c, 'a> {
+    pub(crate) port: &'c Port,
     pub(crate) section: &'c mut Section<'a>,
     pub(crate) client: &'c mut Client,
     pub(crate) connection: &'c Rc<Connection>,
@@ -68,6 +72,8 @@ pub(crate) struct Command {
     arity: i16,
     keys: Keys,
     pub(crate) when: When,
+    /// What its sender must be entitled to.
+    pub(crate) needs: Needs,
     pub(crate) run: Run,
 }
 
@@ -147,6 +153,49 @@ impl Command {
         Ok(names.collect::<Result<Names<'a>, Refusal>>()?.into())
     }
 
+    /// Its flags and where its keys stand, as `COMMAND` says it: the first, the last (from the end
+    /// if negative) and the step between them; zeros where the arguments tell.
+    fn described(&self) -> (&'static [&'static str], [i64; 3]) {
+        match self.keys {
+            Keys::First => (&[], [1, 1, 1]),
+            Keys::All => (&[], [1, -1, 1]),
+            Keys::AllButLast => (&[], [1, -2, 1]),
+            Keys::Script => (&["movablekeys"], [0, 0, 0]),
+            _ if self.is_about_channels() => (&["pubsub"], [0, 0, 0]),
+            _ => (&[], [0, 0, 0]),
+        }
+    }
+
+    fn is_about_channels(&self) -> bool {
+        matches!(
+            self.name,
+            "subscribe" | "unsubscribe" | "psubscribe" | "punsubscribe" | "publish"
+        )
+    }
+
+    /// The first key among its arguments, if there is one.
+    pub(crate) fn first_key<'a>(&self, args: &[&'a [u8]]) -> Option<&'a [u8]> {
+        match self.keys {
+            Keys::First | Keys::All | Keys::AllButLast => args.get(1).copied(),
+            Keys::Script => args.get(3).copied().filter(|_| args[2] != b"0"),
+            _ => None,
+        }
+    }
+
+    /// Whether a node that does not lead carries it out. Everything else needs the leader.
+    pub(crate) fn is_for_followers(&self, args: &[&[u8]]) -> bool {
+        match self.name {
+            "ping" | "echo" | "auth" | "hello" | "select" | "info" | "client" | "command"
+            | "quit" | "reset" | "config" | "time" | "role" | "cluster" | "readonly"
+            | "readwrite" | "asking" | "sentinel" | "unsubscribe" | "punsubscribe" => true,
+            // Other channels have their listeners at the leader; here they would hear nothing.
+            "subscribe" | "psubscribe" => args[1..]
+                .iter()
+                .all(|topic| matches!(topic.first(), Some(b'+' | b'-')) || *topic == b"*"),
+            _ => false,
+        }
+    }
+
     /// Whether it only reads the keys that were found for it. Their stripes are not locked, since
     /// reading them all may take long.
     pub(crate) fn is_listing(&self) -> bool {
@@ -185,100 +234,107 @@ static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> = LazyLock::n
     by_name.collect()
 });
 
-/// How many commands there are.
-pub(crate) fn count() -> usize {
-    COMMANDS.len()
+/// All commands.
+fn all() -> &'static [Command] {
+    COMMANDS
 }
 
 macro_rules! commands {
-    ($($name:literal $arity:literal $keys:ident $when:ident $run:path;)*) => {
+    ($($name:literal $arity:literal $keys:ident $when:ident $needs:ident $run:path;)*) => {
         static COMMANDS: &[Command] = &[$(Command {
             name: $name,
             arity: $arity,
             keys: Keys::$keys,
             when: When::$when,
+            needs: Needs::$needs,
             run: $run,
         },)*];
     };
 }
 
 commands! {
-    "set"           -3 First      Usual     set::set;
-    "setnx"          3 First      Usual     strings::setnx;
-    "setex"          4 First      Usual     strings::setex;
-    "psetex"         4 First      Usual     strings::psetex;
-    "get"            2 First      Usual     strings::get;
-    "mget"          -2 All        Usual     strings::mget;
-    "exists"        -2 All        Usual     strings::exists;
-    "del"           -2 All        Usual     strings::del;
-    "unlink"        -2 All        Usual     strings::del;
-    "delex"         -2 First      Usual     strings::delex;
-    "delifeq"        3 First      Usual     strings::delifeq;
-    "type"           2 First      Usual     strings::type_of;
+    "set"           -3 First         Usual     Lock       set::set;
+    "setnx"          3 First         Usual     Lock       strings::setnx;
+    "setex"          4 First         Usual     Lock       strings::setex;
+    "psetex"         4 First         Usual     Lock       strings::psetex;
+    "get"            2 First         Usual     Read       strings::get;
+    "mget"          -2 All           Usual     Read       strings::mget;
+    "exists"        -2 All           Usual     Read       strings::exists;
+    "del"           -2 All           Usual     Lock       strings::del;
+    "unlink"        -2 All           Usual     Lock       strings::del;
+    "delex"         -2 First         Usual     Lock       strings::delex;
+    "delifeq"        3 First         Usual     Lock       strings::delifeq;
+    "type"           2 First         Usual     Read       strings::type_of;
 
-    "ttl"            2 First      Usual     expiry::ttl;
-    "pttl"           2 First      Usual     expiry::pttl;
-    "expiretime"     2 First      Usual     expiry::expiretime;
-    "pexpiretime"    2 First      Usual     expiry::pexpiretime;
-    "expire"        -3 First      Usual     expiry::expire;
-    "pexpire"       -3 First      Usual     expiry::pexpire;
-    "expireat"      -3 First      Usual     expiry::expireat;
-    "pexpireat"     -3 First      Usual     expiry::pexpireat;
-    "persist"        2 First      Usual     expiry::persist;
+    "ttl"            2 First         Usual     Read       expiry::ttl;
+    "pttl"           2 First         Usual     Read       expiry::pttl;
+    "expiretime"     2 First         Usual     Read       expiry::expiretime;
+    "pexpiretime"    2 First         Usual     Read       expiry::pexpiretime;
+    "expire"        -3 First         Usual     Lock       expiry::expire;
+    "pexpire"       -3 First         Usual     Lock       expiry::pexpire;
+    "expireat"      -3 First         Usual     Lock       expiry::expireat;
+    "pexpireat"     -3 First         Usual     Lock       expiry::pexpireat;
+    "persist"        2 First         Usual     Lock       expiry::persist;
 
-    "lpush"         -3 First      Usual     lists::lpush;
-    "llen"           2 First      Usual     lists::llen;
-    "blpop"         -3 AllButLast Usual     lists::blpop;
-    "sadd"          -3 First      Usual     lists::sadd;
-    "hget"           3 First      Usual     hashes::hget;
-    "hexists"        3 First      Usual     hashes::hexists;
+    "lpush"         -3 First         Usual     Lock       lists::lpush;
+    "llen"           2 First         Usual     Read       lists::llen;
+    "blpop"         -3 AllButLast    Usual     Lock       lists::blpop;
+    "sadd"          -3 First         Usual     Lock       lists::sadd;
+    "hget"           3 First         Usual     Read       hashes::hget;
+    "hexists"        3 First         Usual     Read       hashes::hexists;
 
-    "eval"          -3 Script     Usual     scripts::eval;
-    "evalsha"       -3 Script     Usual     scripts::evalsha;
-    "eval_ro"       -3 Script     Usual     scripts::eval_ro;
-    "evalsha_ro"    -3 Script     Usual     scripts::evalsha_ro;
-    "script"        -2 ScriptText Usual     scripts::script;
+    "eval"          -3 Script        Usual     Script     scripts::eval;
+    "evalsha"       -3 Script        Usual     Script     scripts::evalsha;
+    "eval_ro"       -3 Script        Usual     Script     scripts::eval_ro;
+    "evalsha_ro"    -3 Script        Usual     Script     scripts::evalsha_ro;
+    "script"        -2 ScriptText    Usual     Scripts    scripts::script;
 
-    "lock.acquire"  -4 First      Usual     locks::acquire;
-    "lock.renew"     4 First      Usual     locks::renew;
-    "lock.release"  -3 First      Usual     locks::release;
-    "lock.fence"     2 First      Usual     locks::fence;
-    "lock.info"      2 First      Usual     locks::info;
-    "lock.force"     2 First      Usual     locks::force;
-    "lock.ls"       -1 None       Usual     listing::ls;
+    "lock.acquire"  -4 First         Usual     Lock       locks::acquire;
+    "lock.renew"     4 First         Usual     Lock       locks::renew;
+    "lock.release"  -3 First         Usual     Lock       locks::release;
+    "lock.fence"     2 First         Usual     Read       locks::fence;
+    "lock.info"      2 First         Usual     Read       locks::info;
+    "lock.force"     2 First         Usual     Force      locks::force;
+    "lock.ls"       -1 None          Usual     Listing    listing::ls;
 
-    "subscribe"     -2 None       Listening pubsub::subscribe;
-    "unsubscribe"   -1 None       Listening pubsub::unsubscribe;
-    "psubscribe"    -2 None       Listening pubsub::psubscribe;
-    "punsubscribe"  -1 None       Listening pubsub::punsubscribe;
-    "publish"        3 None       Usual     pubsub::publish;
+    "subscribe"     -2 None          Listening Channel    pubsub::subscribe;
+    "unsubscribe"   -1 None          Listening Nothing    pubsub::unsubscribe;
+    "psubscribe"    -2 None          Listening Pattern    pubsub::psubscribe;
+    "punsubscribe"  -1 None          Listening Nothing    pubsub::punsubscribe;
+    "publish"        3 None          Usual     Publish    pubsub::publish;
 
-    "multi"          1 None       Immediate transactions::multi;
-    "exec"           1 None       Immediate transactions::exec;
-    "discard"        1 None       Immediate transactions::discard;
-    "watch"         -2 All        Immediate transactions::watch;
-    "unwatch"        1 None       Usual     transactions::unwatch;
+    "multi"          1 None          Immediate Nothing    transactions::multi;
+    "exec"           1 None          Immediate Nothing    transactions::exec;
+    "discard"        1 None          Immediate Nothing    transactions::discard;
+    "watch"         -2 All           Immediate LockOrRead transactions::watch;
+    "unwatch"        1 None          Usual     Nothing    transactions::unwatch;
 
-    "hello"         -1 None       Always    connection::hello;
-    "auth"          -2 None       Always    connection::auth;
-    "quit"          -1 None       Always    connection::quit;
-    "reset"          1 None       Always    connection::reset;
-    "ping"          -1 None       Listening connection::ping;
-    "echo"           2 None       Usual     connection::echo;
-    "select"         2 None       Usual     connection::select;
-    "client"        -2 None       Usual     connection::client;
+    "hello"         -1 None          Always    Nothing    connection::hello;
+    "auth"          -2 None          Always    Nothing    connection::auth;
+    "quit"          -1 None          Always    Nothing    connection::quit;
+    "reset"          1 None          Always    Nothing    connection::reset;
+    "ping"          -1 None          Listening Nothing    connection::ping;
+    "echo"           2 None          Usual     Nothing    connection::echo;
+    "select"         2 None          Usual     Nothing    connection::select;
+    "client"        -2 None          Usual     Client     connection::client;
 
-    "info"          -1 None       Usual     info::info;
-    "command"       -1 None       Usual     server::command;
-    "config"        -2 None       Usual     server::config;
-    "role"           1 None       Usual     server::role;
-    "time"           1 None       Usual     server::time;
-    "dbsize"         1 Lists      Usual     listing::dbsize;
-    "flushdb"       -1 ListsEnded Usual     server::flushdb;
-    "flushall"      -1 AllListsEnded Usual  server::flushall;
-    "keys"           2 Lists      Usual     listing::keys;
-    "scan"          -2 FirstPage  Usual     listing::scan;
-    "cluster"       -2 None       Usual     server::cluster;
+    "info"          -1 None          Usual     Nothing    info::info;
+    "command"       -1 None          Usual     Nothing    server::command;
+    "config"        -2 None          Usual     Nothing    server::config;
+    "role"           1 None          Usual     Nothing    server::role;
+    "time"           1 None          Usual     Nothing    server::time;
+    "dbsize"         1 Lists         Usual     Listing    listing::dbsize;
+    "flushdb"       -1 ListsEnded    Usual     Operate    server::flushdb;
+    "flushall"      -1 AllListsEnded Usual     Operate    server::flushall;
+    "keys"           2 Lists         Usual     Listing    listing::keys;
+    "scan"          -2 FirstPage     Usual     Listing    listing::scan;
+
+    "cluster"       -2 None          Usual     Nothing    cluster::cluster;
+    "readonly"       1 None          Usual     Nothing    cluster::mode;
+    "readwrite"      1 None          Usual     Nothing    cluster::mode;
+    "asking"         1 None          Usual     Nothing    cluster::mode;
+    "wait"           3 None          Usual     Nothing    cluster::wait;
+    "sentinel"      -2 None          Usual     Nothing    sentinel::sentinel;
 }
 
 // ---- what commands share
@@ -286,6 +342,13 @@ commands! {
 impl<'c> Call<'c, '_> {
     fn name(&self) -> &'c Name<'c> {
         &self.names[0]
+    }
+
+    /// The client calls itself this from now on; empty: it has no name.
+    fn rename(&self, name: String) {
+        let own_name = (!name.is_empty()).then(|| name.as_str().into());
+        self.connection.set_own_name(own_name);
+        *self.client.card.name.lock() = name;
     }
 
     /// Refuses the call if the server recovers and nothing is known of one of its keys. A lock from

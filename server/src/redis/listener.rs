@@ -3,9 +3,10 @@
 
 use super::port::Port;
 use super::serve::serve;
-use crate::conn::listener::{self, admit_or_pause, bind_all};
 use crate::conn::socket::Socket;
 use crate::core::Core;
+use crate::serve::entrance;
+use crate::serve::listener::{self, admit_or_pause, bind_all};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
@@ -81,8 +82,14 @@ pub(crate) async fn accept_tcp(
     listener: std::net::TcpListener,
 ) -> io::Result<()> {
     listener::accept(core, listener, move |core, stream, address, stranger| {
-        let address = address.to_string();
-        serve(core, port.clone(), Socket::Tcp(stream), address, stranger)
+        let port = port.clone();
+        async move {
+            let certificates = core.shared.certificates_of(|ports| ports.redis);
+            let entered = entrance::enter(&core, stream, address, &stranger, certificates).await;
+            if let Some(socket) = entered {
+                serve(core, port, socket, address.to_string(), stranger).await;
+            }
+        }
     })
     .await
 }

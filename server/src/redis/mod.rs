@@ -9,13 +9,15 @@
 //! | file            | what                                                                       |
 //! |-----------------|----------------------------------------------------------------------------|
 //! | `listener.rs`   | accepting; `serve.rs`: one connection: read, decide, write, block          |
-//! | `talk.rs`       | from bytes to a command's `run`; `plan.rs`: its keys, named before it runs |
+//! | `talk.rs`       | from bytes to a command's `run`; `naming.rs`: its keys, before it runs     |
+//! | `plan.rs`       | the same for all commands of a transaction; `permission.rs`: who may send  |
 //! | `command.rs`    | the table of commands; `command/`: what each of them does                  |
 //! | `section.rs`    | one command at its keys: every call of the engine; `section/`: its terms   |
-//! | `value.rs`      | the Redis value of a key; `name.rs`: keys of sixteen databases             |
+//! | `name.rs`       | keys of sixteen databases; their values: `session/redis_form.rs`           |
 //! | `script/`       | scripts, recognised and not interpreted                                    |
 //! | `signals.rs`    | signal lists; `channels.rs`: subscriptions; `glob.rs`: patterns            |
-//! | `long_ttl.rs`   | ends beyond those that the engine counts                                   |
+//! | `long_ttl.rs`   | ends beyond those that the engine counts; `times.rs`: times in commands    |
+//! | `topology.rs`   | a cluster as Redis clients see it; `switches.rs`: news; `slot.rs`: slots   |
 //! | `port.rs`       | what all cores share; `client.rs`: one client; `refusal.rs`: errors        |
 
 mod channels;
@@ -25,6 +27,8 @@ mod glob;
 mod listener;
 mod long_ttl;
 mod name;
+mod naming;
+mod permission;
 mod plan;
 mod port;
 mod refusal;
@@ -32,10 +36,14 @@ mod script;
 mod section;
 mod serve;
 mod signals;
+mod slot;
+mod switches;
 mod talk;
-mod value;
+mod times;
+mod topology;
 mod voice;
 
 pub(crate) use listener::{Listeners, accept_tcp, accept_unix};
 pub(crate) use port::Port;
 pub(crate) use script::recognise_text;
+pub(crate) use switches::announce as announce_switches;

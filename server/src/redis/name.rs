@@ -2,14 +2,10 @@
 //! The others have their database's number in front.
 
 use super::refusal::Refusal;
+use crate::session::redis_form::DATABASE_MARK as ESCAPE;
+pub(crate) use crate::session::redis_form::{DATABASES, split};
 use engine::Key;
 use std::borrow::Cow;
-
-/// How many databases there are.
-pub(crate) const DATABASES: u8 = 16;
-
-/// Stands in front of a database's number. A key of database 0 that begins with it gets one too.
-const ESCAPE: u8 = 0;
 
 /// A key of one database, as the engine knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,14 +59,6 @@ impl<'a> Name<'a> {
             bytes: Cow::Owned(self.bytes.into_owned()),
             stripe: self.stripe,
         }
-    }
-}
-
-/// The database that a key of the engine belongs to, and the key as that database has it.
-pub(crate) fn split(name: &[u8]) -> (u8, &[u8]) {
-    match name {
-        [ESCAPE, db, key @ ..] if *db < DATABASES && !key.is_empty() => (*db, key),
-        _ => (0, name),
     }
 }
 

@@ -1,21 +1,15 @@
-//! What all cores share of the Redis port: its session, the stripes of its keyspace, its channels,
-//! scripts and clients.
+//! What all cores share of the Redis port: its keyspace, its loaded scripts and its clients.
 
-use super::channels::Channels;
-use super::script::{self, Script};
-use super::section::Stripes;
+use super::script::{self, Script, Sha};
+use super::section::Space;
 use crate::core::shared::Shared;
-use crate::session::Session;
+use crate::session::redis_form::SESSION_ID;
 use engine::Limit;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The public id of the session that holds the locks of all Redis clients. The ids of native
-/// sessions are random and far above it.
-pub(crate) const SESSION_ID: u64 = 1;
 
 /// The name of that session.
 const SESSION_NAME: &str = "redis";
@@ -25,9 +19,7 @@ const LOADED_MAX: usize = 10_000;
 
 /// The shared half of the Redis port.
 pub(crate) struct Port {
-    pub(crate) session: Arc<Session>,
-    pub(crate) stripes: Stripes,
-    pub(crate) channels: Channels,
+    pub(crate) space: Space,
     scripts: RwLock<Loaded>,
     clients: Mutex<BTreeMap<u64, Arc<Card>>>,
     last_client: AtomicU64,
@@ -40,8 +32,6 @@ struct Loaded {
     has_published: bool,
     by_sha: HashMap<Sha, Script>,
 }
-
-pub(crate) type Sha = [u8; 20];
 
 /// What is known of a client, for `CLIENT LIST`.
 pub(crate) struct Card {
@@ -57,9 +47,7 @@ impl Port {
     pub(crate) fn open(shared: &Shared) -> Result<Arc<Self>, Limit> {
         let session = shared.open_lasting(SESSION_ID, SESSION_NAME)?;
         Ok(Arc::new(Port {
-            session,
-            stripes: Stripes::new(shared.engine.shard_count()),
-            channels: Channels::default(),
+            space: Space::new(session, shared.engine.shard_count()),
             scripts: RwLock::new(Loaded {
                 has_published: true,
                 by_sha: HashMap::new(),

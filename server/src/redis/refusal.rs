@@ -1,14 +1,19 @@
 //! Why a command was not carried out, in the words that Redis clients know. The first word of an
 //! error is part of the contract.
 
-use super::value::VALUE_BYTES_MAX;
 use crate::core::Core;
+use crate::rights::{Bound, Exceeded, Rights};
+use crate::session::redis_form::VALUE_BYTES_MAX;
 use engine::{KEY_BYTES_MAX, Limit, Tick};
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 /// The document that explains what differs from Redis.
 const MANUAL: &str = "docs/redis.md";
+
+/// The document that explains who may do what.
+const RIGHTS: &str = "docs/security.md";
 
 /// An error reply. It answers one command and leaves the connection open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,11 +50,36 @@ pub(crate) enum Refusal {
     NotNamed,
     /// The command ends or takes a lock without showing that it is the caller's.
     Strict,
+    /// The sender has not the role that a command needs.
+    Forbidden {
+        name: Arc<str>,
+        /// In lower case.
+        command: &'static str,
+    },
+    /// The sender has the role, but not for this key or channel.
+    OutOfReach { name: Arc<str>, what: &'static str },
+    /// As `Strict`, for a sender that may not operate.
+    NotOwn { name: Arc<str> },
+    /// A quota of the sender, or of a prefix, is used up.
+    Quota(Exceeded),
     /// Any other error, with its first word.
     Text(Cow<'static, str>),
 }
 
 impl Refusal {
+    /// Counts a refusal for want of a right or of a quota. `true`: it was for want of a right.
+    pub(crate) fn count(&self, rights: &Rights) -> bool {
+        match self {
+            Refusal::Forbidden { .. } | Refusal::OutOfReach { .. } | Refusal::NotOwn { .. } => {
+                rights.count_refused();
+                return true;
+            }
+            Refusal::Quota(_) => rights.count_exceeded(),
+            _ => {}
+        }
+        false
+    }
+
     /// Refuses what is too long. `what` begins the sentence: "a message".
     pub(crate) fn if_longer(what: &str, bytes: &[u8], bytes_max: usize) -> Result<(), Self> {
         match bytes.len() {
@@ -131,6 +161,24 @@ impl fmt::Display for Refusal {
                 f,
                 "NOPERM this would end or take a lock without showing that it is the caller's, which redis_strict forbids. See {MANUAL}"
             ),
+            Refusal::Forbidden { name, command } => write!(
+                f,
+                "NOPERM User {name} has no permissions to run the '{command}' command. See {RIGHTS}"
+            ),
+            Refusal::OutOfReach { name, what } => write!(
+                f,
+                "NOPERM User {name} has no permissions to access {what} outside its prefixes. See {RIGHTS}"
+            ),
+            Refusal::NotOwn { name } => write!(
+                f,
+                "NOPERM User {name} has no permissions to end or take a lock without showing that it is its own, which needs the role operate. See {RIGHTS}"
+            ),
+            Refusal::Quota(exceeded) if exceeded.bound == Bound::Rate => write!(
+                f,
+                "TRYAGAIN {exceeded}; try again in {} ms. See {RIGHTS}",
+                exceeded.retry_after_ms
+            ),
+            Refusal::Quota(exceeded) => write!(f, "OOM {exceeded}. See {RIGHTS}"),
             Refusal::Text(message) => f.write_str(message),
         }
     }

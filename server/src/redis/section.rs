@@ -14,18 +14,19 @@ mod look;
 mod outcome;
 mod terms;
 
-pub(crate) use keyspace::{Keyspace, Stripes};
+pub(crate) use keyspace::{Keyspace, Space};
 pub(crate) use look::{Entry, Held};
 
 use super::name::Name;
-use super::port::Port;
 use super::refusal::Refusal;
 use super::signals::Signals;
-use super::value::Value;
+use crate::conn::connection::{Connection, ReservedWait};
 use crate::core::Core;
 use crate::core::books::GivenBack;
 use crate::core::mail::Mail;
-use crate::core::waiter::Waiter;
+use crate::rights::{Entitlement, Reservation};
+use crate::session::redis_form::Value;
+use crate::session::waiter::Waiter;
 use engine::{Acquire, Fence, Grant, Mode, Outcome, Release, Renewal, Seat, Span, Tick};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -37,9 +38,13 @@ const FRESH_TRIES: u32 = 1_000;
 pub(crate) struct Section<'a> {
     pub(crate) now: Tick,
     core: &'a Core,
-    pub(crate) port: &'a Port,
+    /// Of the client that sent the command.
+    connection: &'a Connection,
+    pub(crate) space: &'a Space,
     seat: &'a mut Seat,
     stripes: SmallVec<[(usize, MutexGuard<'a, Signals>); 2]>,
+    /// Of the command's sender, if it has any.
+    pub(crate) bounds: Option<&'a Entitlement>,
 }
 
 /// When a key ends.
@@ -114,8 +119,10 @@ impl<'a> Section<'a> {
             mode,
             ..exclusive(name, span, value.encode(&mut buffer))
         };
+        let reserved = self.reserve(name)?;
         let outcome = self.core.shared.engine.acquire(self.seat, &request, now);
         let grant = self.granted(&request, outcome)?;
+        self.keep_reserved(name, grant.as_ref(), reserved);
         self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry)?;
         Ok(grant)
     }
@@ -126,15 +133,29 @@ impl<'a> Section<'a> {
         request: &Acquire<'_>,
         wait_ms: u64,
         waiter: impl FnOnce() -> Waiter,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<(Outcome, Option<ReservedWait>), Refusal> {
+        let reserved = match self.bounds {
+            None => None,
+            Some(bounds) => {
+                let key = request.key.bytes();
+                let waiting = bounds.reserve_wait(key).map_err(Refusal::Quota)?;
+                let held = bounds.reserve(key).map_err(Refusal::Quota)?;
+                Some(ReservedWait { held, waiting })
+            }
+        };
         let engine = &self.core.shared.engine;
         match engine.acquire_or_wait(self.seat, request, wait_ms, || Some(waiter()), self.now) {
             outcome @ Outcome::Granted(_) => {
-                self.granted(request, outcome.clone())?;
-                Ok(outcome)
+                let grant = self.granted(request, outcome.clone())?;
+                if let (Some(grant), Some(reserved)) = (grant, reserved) {
+                    let shared = &self.core.shared;
+                    shared.keep_reserved(request.key.bytes(), &grant, reserved.held);
+                }
+                Ok((outcome, None))
             }
             outcome @ (Outcome::Queued { .. } | Outcome::Held(_) | Outcome::UpgradeRefused(_)) => {
-                Ok(outcome)
+                self.core.note_contended(request.key.bytes(), self.now);
+                Ok((outcome, reserved))
             }
             outcome => Err(self.refused(&outcome)),
         }
@@ -153,6 +174,7 @@ impl<'a> Section<'a> {
         let span = self.begin(value, expiry)?;
         let mut buffer = Vec::new();
         let request = exclusive(name, span, value.encode(&mut buffer));
+        let mut reserved = self.reserve_or_replace(name)?;
         self.signals(name)?.remove(name.bytes(), now);
         for _ in 0..FRESH_TRIES {
             let engine = &self.core.shared.engine;
@@ -162,6 +184,7 @@ impl<'a> Section<'a> {
                 Some(outcome) => {
                     let grant = self.granted(&request, outcome)?;
                     self.core.books.superseded_others(name.bytes());
+                    self.keep_reserved(name, grant.as_ref(), reserved.take());
                     self.keep_end(name, grant.as_ref().map(|grant| grant.fence), expiry)?;
                     return Ok(grant);
                 }
@@ -237,7 +260,7 @@ impl<'a> Section<'a> {
         metrics.renewals.bump();
         match engine.renew_for(self.seat, name.key(), fence, span, self.now) {
             Renewal::Renewed { until } => {
-                let session = &self.port.session;
+                let session = &self.space.session;
                 (self.core.books).renewed(session, name.bytes(), fence, until, self.now);
                 self.keep_end(name, Some(fence), expiry)?;
                 Ok(Some(until))
@@ -289,7 +312,7 @@ impl<'a> Section<'a> {
     /// Releases one count of a lock that was seen under this fence. Returns the counts that are
     /// left; `None`: it had ended.
     pub(crate) fn give_back(&mut self, name: &Name<'_>, fence: Fence) -> Option<u32> {
-        let (core, session) = (self.core, &self.port.session);
+        let (core, session) = (self.core, &self.space.session);
         let engine = &core.shared.engine;
         match engine.release_timed(self.seat, name.key(), fence, self.now) {
             (Release::Released { count }, held_ms) => {
@@ -299,7 +322,7 @@ impl<'a> Section<'a> {
                     count,
                     held_ms,
                 };
-                (core.books).released(session, session, &given_back, self.now);
+                (core.books).released(session, self.connection, &given_back, self.now);
                 Some(count)
             }
             (Release::NotHeld(_), _) => {
@@ -329,7 +352,7 @@ impl<'a> Section<'a> {
     /// Takes a lock away from its holders under these fences. `false`: none of them holds it any
     /// more.
     pub(crate) fn take_away(&mut self, name: &Name<'_>, fences: &[Fence]) -> bool {
-        let (core, session) = (self.core, &self.port.session);
+        let core = self.core;
         let mut taken = false;
         for &fence in fences {
             if core
@@ -338,7 +361,7 @@ impl<'a> Section<'a> {
                 .force_release(name.key(), fence, self.now)
             {
                 taken = true;
-                (core.books).forced(session, name.bytes(), fence, self.now);
+                (core.books).forced(self.connection, name.bytes(), fence, self.now);
             }
         }
         taken
@@ -347,7 +370,7 @@ impl<'a> Section<'a> {
     /// Sends a message to every listener of a channel. Returns how many there are.
     pub(crate) fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
         let host = self.core.shared.engine.host();
-        self.port.channels.publish(host, channel, payload)
+        self.space.channels.publish(host, channel, payload)
     }
 
     /// Pushes elements to a signal list and wakes its first waiter.
@@ -383,6 +406,34 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
+    /// Counts a lock that is about to be asked for. `None`: the sender has no bounds.
+    fn reserve(&self, name: &Name<'_>) -> Result<Option<Reservation>, Refusal> {
+        match self.bounds {
+            None => Ok(None),
+            Some(bounds) => bounds
+                .reserve(name.bytes())
+                .map(Some)
+                .map_err(Refusal::Quota),
+        }
+    }
+
+    /// The same for a lock that may take the place of another, which is no more than there was.
+    fn reserve_or_replace(&mut self, name: &Name<'_>) -> Result<Option<Reservation>, Refusal> {
+        let bounds = self.bounds;
+        match bounds {
+            Some(bounds) if self.is_locked(name)? => Ok(Some(bounds.count_held(name.bytes()))),
+            _ => self.reserve(name),
+        }
+    }
+
+    /// Keeps what a lock counts for, if it was granted.
+    fn keep_reserved(&self, name: &Name<'_>, grant: Option<&Grant>, reserved: Option<Reservation>) {
+        if let (Some(grant), Some(reserved)) = (grant, reserved) {
+            let shared = &self.core.shared;
+            shared.keep_reserved(name.bytes(), grant, reserved);
+        }
+    }
+
     /// Whether the key is a lock that is held.
     fn is_locked(&mut self, name: &Name<'_>) -> Result<bool, Refusal> {
         let entry = self.look(name)?;
@@ -398,5 +449,6 @@ fn exclusive<'r>(name: &'r Name<'_>, span: Span, metadata: &'r [u8]) -> Acquire<
         reentrant: false,
         metadata,
         asks_who: false,
+        waited_ms: 0,
     }
 }

@@ -6,7 +6,7 @@
 
 use super::long_ttl::LongTtls;
 use super::refusal::Refusal;
-use crate::conn::id::ConnectionId;
+use crate::session::ConnectionId;
 use engine::Tick;
 use hashbrown::HashMap;
 use std::collections::VecDeque;

@@ -3,22 +3,28 @@
 //! about commands and not about keys.
 
 use super::client::{
-    Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Queued, Transaction,
+    Blocked, Client, QUEUED_ARGUMENT_BYTES, QUEUED_BYTES_MAX, QUEUED_MAX, Transaction,
 };
 use super::command::{self, Call, Command, When};
-use super::name::Name;
-use super::plan::{Args, Naming, Plan};
+use super::name::{self, Name};
+use super::naming::{Args, Naming};
+use super::permission;
+use super::plan::Plan;
 use super::port::Port;
 use super::refusal::Refusal;
 use super::section::{Keyspace, Section};
+use super::slot;
+use super::topology::Topology;
 use crate::conn::connection::Connection;
 use crate::conn::dialect::{Decided, Dialect};
 use crate::conn::places::{Place, Stranger};
 use crate::core::Core;
+use crate::core::cluster_view::ClusterView;
 use crate::observe::notices::Notice;
 use bytes::BytesMut;
 use engine::{Key, Seat, Tick};
 use protocol::resp::{ProtocolError, Reader, Version, Writer, first_arguments, limits};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -35,6 +41,8 @@ pub(crate) struct Talk {
     port: Arc<Port>,
     connection: Rc<Connection>,
     client: Client,
+    /// The command that the client sent last. It often sends the same one again.
+    last_command: Cell<Option<&'static Command>>,
     standing: Standing,
     reader: Reader,
 }
@@ -90,6 +98,7 @@ struct Stage<'a> {
     core: &'a Core,
     port: &'a Port,
     connection: &'a Rc<Connection>,
+    last_command: &'a Cell<Option<&'static Command>>,
     now: Tick,
 }
 
@@ -106,6 +115,7 @@ impl Talk {
             port,
             connection,
             client,
+            last_command: Cell::new(None),
             standing: Standing::Stranger(stranger),
             reader: Reader::new(),
         }
@@ -127,7 +137,14 @@ impl Talk {
         let shared = &self.core.shared;
         let mut seat = self.connection.seat.borrow_mut();
         let now = shared.clock.now();
-        let mut keyspace = Keyspace::new(&self.core, &self.port, &mut seat, now);
+        let mut keyspace = Keyspace::new(
+            &self.core,
+            &self.connection,
+            &self.port.space,
+            &mut seat,
+            now,
+            None,
+        );
         // The section is opened for these very names, so none of them is refused.
         act(&mut keyspace.open(names), names).unwrap_or_default()
     }
@@ -153,6 +170,7 @@ impl Dialect for Talk {
             core: &self.core,
             port: &self.port,
             connection: &self.connection,
+            last_command: &self.last_command,
             now: shared.clock.now(),
         };
         let _batch = shared.engine.batch();
@@ -262,7 +280,7 @@ impl Dialect for Talk {
     fn leave(&mut self) {
         self.leave_lines();
         self.client.blocked = None;
-        let channels = &self.port.channels;
+        let channels = &self.port.space.channels;
         self.client.unsubscribe_all(channels, self.connection.id);
         self.port.leave(&self.client.card);
     }
@@ -285,8 +303,23 @@ impl Stage<'_> {
         if let Err(refusal) = answer {
             // Whatever it had begun to say is not said.
             out.truncate(start);
+            self.note_refusal(&refusal, args, client.db);
             self.core.metrics().redis_errors.bump();
             Writer::new(out, client.version).error(&refusal.to_string());
+        }
+    }
+
+    /// Counts a command that its sender may not send, and has it in the audit log.
+    fn note_refusal(&self, refusal: &Refusal, args: &[&[u8]], db: u8) {
+        let shared = &self.core.shared;
+        if refusal.count(&shared.rights)
+            && let Some(audit) = shared.audit()
+            && let Some(command) = Command::find(args[0])
+        {
+            let key = command.first_key(args);
+            let key = key.map(|key| [&name::prefix(db), key].concat());
+            let (actor, why) = (self.connection.actor(), refusal.to_string());
+            audit.refused(actor, key.as_deref(), command.name, why);
         }
     }
 
@@ -297,7 +330,7 @@ impl Stage<'_> {
         seat: &mut Seat,
         out: &mut BytesMut,
     ) -> Result<(), Refusal> {
-        let command = match check(args, client) {
+        let command = match check(args, client, self.last_command.get()) {
             Ok(command) => command,
             Err(refusal) => {
                 // What cannot be queued spoils the whole transaction.
@@ -317,7 +350,22 @@ impl Stage<'_> {
                 return Err(refusal);
             }
         };
-        client.last_command = Some(command);
+        self.last_command.set(Some(command));
+        if let Some(cluster) = &self.core.shared.cluster
+            && !cluster.leads
+            && !command.is_for_followers(args)
+        {
+            return Err(not_here(cluster, command, args, client));
+        }
+        let bounds = self.connection.bounds();
+        if let Some(bounds) = &bounds
+            && let Err(refusal) = permission::check_role(bounds, command, args)
+        {
+            if let Some(transaction) = &mut client.transaction {
+                transaction.is_broken = true;
+            }
+            return Err(refusal);
+        }
         let is_immediate = matches!(command.when, When::Immediate | When::Always);
         match client.transaction.take() {
             Some(transaction) if command.name == "exec" => {
@@ -325,7 +373,7 @@ impl Stage<'_> {
             }
             Some(mut transaction) if !is_immediate => {
                 let queued = command::check_subcommand(command, args)
-                    .and_then(|()| enqueue(&mut transaction, command, args));
+                    .and_then(|()| enqueue(&mut transaction, args));
                 transaction.is_broken |= queued.is_err();
                 client.transaction = Some(transaction);
                 queued?;
@@ -334,13 +382,25 @@ impl Stage<'_> {
             }
             transaction => client.transaction = transaction,
         }
-        let mut keyspace = Keyspace::new(self.core, self.port, seat, self.now);
+        let mut keyspace = Keyspace::new(
+            self.core,
+            self.connection,
+            &self.port.space,
+            seat,
+            self.now,
+            bounds.as_deref().map(|bounds| &**bounds),
+        );
         let mut naming = Naming {
+            port: self.port,
             keyspace: &mut keyspace,
             db: client.db,
             foreseen: None,
         };
         let target = command.target(args, &mut naming)?;
+        if let Some(bounds) = &bounds {
+            permission::check(bounds, command, args, &target)?;
+            permission::charge(bounds, command, self.now)?;
+        }
         let locked = if command.is_listing() {
             &[][..]
         } else {
@@ -349,6 +409,7 @@ impl Stage<'_> {
         let mut section = keyspace.open(locked);
         let mut writer = Writer::new(out, client.version);
         let mut call = Call {
+            port: self.port,
             section: &mut section,
             client,
             connection: self.connection,
@@ -370,14 +431,22 @@ impl Stage<'_> {
         seat: &mut Seat,
         out: &mut BytesMut,
     ) -> Result<(), Refusal> {
+        let bounds = self.connection.bounds();
         let watched = std::mem::take(&mut client.watched);
         if transaction.is_broken {
             return Err(Refusal::text(
                 "EXECABORT Transaction discarded because of previous errors.",
             ));
         }
-        let mut keyspace = Keyspace::new(self.core, self.port, seat, self.now);
-        let mut plan = Plan::new(&transaction, client.db, &mut keyspace);
+        let mut keyspace = Keyspace::new(
+            self.core,
+            self.connection,
+            &self.port.space,
+            seat,
+            self.now,
+            bounds.as_deref().map(|bounds| &**bounds),
+        );
+        let mut plan = Plan::new(&transaction, client.db, self.port, &mut keyspace);
         plan.names
             .extend(watched.iter().map(|(name, _)| name.clone()));
         let mut section = keyspace.open(&plan.names);
@@ -392,7 +461,12 @@ impl Stage<'_> {
             let start = out.len();
             let answer = planned.target.and_then(|target| {
                 let version = client.version;
+                if let Some(bounds) = &bounds {
+                    permission::check(bounds, planned.command, &planned.args, &target)?;
+                    permission::charge(bounds, planned.command, self.now)?;
+                }
                 let mut call = Call {
+                    port: self.port,
                     section: &mut section,
                     client: &mut *client,
                     connection: self.connection,
@@ -406,6 +480,7 @@ impl Stage<'_> {
             });
             if let Err(refusal) = answer {
                 out.truncate(start);
+                self.note_refusal(&refusal, &planned.args, client.db);
                 self.core.metrics().redis_errors.bump();
                 Writer::new(out, client.version).error(&refusal.to_string());
             }
@@ -416,10 +491,12 @@ impl Stage<'_> {
 
 /// Whether there is such a command, with so many arguments, and whether this client may send it
 /// now.
-fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
-    let again = client
-        .last_command
-        .filter(|last| args[0].eq_ignore_ascii_case(last.name.as_bytes()));
+fn check(
+    args: &[&[u8]],
+    client: &Client,
+    last_command: Option<&'static Command>,
+) -> Result<&'static Command, Refusal> {
+    let again = last_command.filter(|last| args[0].eq_ignore_ascii_case(last.name.as_bytes()));
     let command = again
         .or_else(|| Command::find(args[0]))
         .ok_or_else(|| command::unknown(args))?;
@@ -441,11 +518,7 @@ fn check(args: &[&[u8]], client: &Client) -> Result<&'static Command, Refusal> {
     Ok(command)
 }
 
-fn enqueue(
-    transaction: &mut Transaction,
-    command: &'static Command,
-    args: &[&[u8]],
-) -> Result<(), Refusal> {
+fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal> {
     let sizes = args
         .iter()
         .map(|argument| argument.len() + QUEUED_ARGUMENT_BYTES);
@@ -457,6 +530,45 @@ fn enqueue(
     }
     transaction.bytes += bytes;
     let args = args.iter().map(|argument| (*argument).into()).collect();
-    transaction.commands.push(Queued { command, args });
+    transaction.commands.push(args);
     Ok(())
+}
+
+/// What a node that does not lead says to a command that needs the leader, in the words that make
+/// drivers look for it.
+///
+/// A client that has shown on this connection that it is in cluster mode follows `-MOVED`, and asks
+/// again after `-CLUSTERDOWN`. Any other one hears `-READONLY`, and the connection is closed behind
+/// it, as Sentinel has a master close its connections that became a replica: drivers that look for
+/// their master when they connect, and clients behind a proxy, then find the new one. Cluster
+/// clients keep connections that have sent nothing of cluster mode, too; the close has them read
+/// the slots again.
+#[cold]
+fn not_here(
+    cluster: &ClusterView,
+    command: &Command,
+    args: &[&[u8]],
+    client: &mut Client,
+) -> Refusal {
+    let topology = Topology::now(cluster);
+    let leader = topology.leader();
+    if client.follows_moves {
+        return Refusal::text(match leader {
+            Some(leader) => {
+                let slot = slot::of(command.first_key(args).unwrap_or_default());
+                format!("MOVED {slot} {}:{}", leader.host, leader.port)
+            }
+            None => {
+                "CLUSTERDOWN there is no leader now: a majority of the nodes must be up".to_owned()
+            }
+        });
+    }
+    client.is_leaving = true;
+    let leader = match leader {
+        Some(leader) => format!("the leader is at {}:{}", leader.host, leader.port),
+        None => "no leader is known yet".to_owned(),
+    };
+    Refusal::text(format!(
+        "READONLY You can't write against a read only replica: this node does not lead, {leader}"
+    ))
 }

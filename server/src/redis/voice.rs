@@ -1,9 +1,9 @@
 //! What a Redis client is told unasked, in the words of Redis. There are few.
 
-use super::command::{write_grant, write_message};
 use super::refusal::Refusal;
-use crate::conn::dialect::{News, Voice};
+use crate::conn::dialect::{Message, News, Voice};
 use bytes::BytesMut;
+use engine::{Fence, Grant, Tick};
 use protocol::ErrorCode;
 use protocol::resp::{Version, Writer};
 use std::cell::Cell;
@@ -60,4 +60,39 @@ impl Voice for RedisVoice {
     fn announces_stop(&self) -> bool {
         false
     }
+}
+
+/// Writes `[fence, ttl_ms]`, the answer to an acquire.
+pub(crate) fn write_grant(grant: &Grant, now: Tick, out: &mut Writer<'_>) {
+    out.array(2);
+    out.integer(fence_number(grant.fence));
+    out.integer(left_ms(grant.until, now));
+}
+
+pub(crate) fn fence_number(fence: Fence) -> i64 {
+    i64::try_from(fence.get()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn left_ms(until: Tick, now: Tick) -> i64 {
+    match until {
+        Tick::NEVER => -1,
+        until => i64::try_from(now.ms_until(until)).unwrap_or(i64::MAX),
+    }
+}
+
+/// Writes a message to its listener.
+fn write_message(message: &Message, out: &mut Writer<'_>) {
+    match &message.pattern {
+        None => {
+            out.push(3);
+            out.bulk(b"message");
+        }
+        Some(pattern) => {
+            out.push(4);
+            out.bulk(b"pmessage");
+            out.bulk(pattern);
+        }
+    }
+    out.bulk(&message.channel);
+    out.bulk(&message.payload);
 }

@@ -12,32 +12,44 @@
 //! | file          | what                                                                 |
 //! |---------------|----------------------------------------------------------------------|
 //! | `mod.rs`      | one session                                                          |
+//! | `actor.rs`    | the client at the other end of a connection, for the audit log       |
 //! | `outcomes.rs` | its connections, and what they and it remember                       |
 //! | `registry.rs` | all sessions, by either name                                         |
 //! | `secret.rs`   | names and secrets                                                    |
+//! | `redis_form.rs` | locks of Redis clients in the engine: session, value, database     |
+//! | `operator.rs` | an operator who acts over HTTP, without a session                    |
 //! | `detached.rs` | the session of the server's own that detached locks belong to        |
 
+pub(crate) mod actor;
+mod connection_id;
 pub(crate) mod detached;
+pub(crate) mod operator;
 pub(crate) mod outcomes;
+pub(crate) mod redis_form;
 pub(crate) mod registry;
 pub(crate) mod secret;
 #[cfg(test)]
 mod tests;
+pub(crate) mod waiter;
 
-use crate::conn::id::ConnectionId;
-use engine::{BoundMark, SessionId, Span, Tick};
+pub(crate) use connection_id::ConnectionId;
+
+use engine::{BoundMark, Fence, Grant, SessionId, Span, Tick};
 use outcomes::{Link, Links, Memory, Outcomes, Recollection, Remembered};
 use parking_lot::Mutex;
-use protocol::{Lease, SessionSecret};
+use protocol::Lease;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use wal::RecoveredSession;
 
 /// One client process.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) public_id: u64,
-    pub(crate) secret: SessionSecret,
+    /// The name of the token that it was opened with; empty if that has none. Not set for a session
+    /// that was read from the log, until its client comes back.
+    token_name: OnceLock<Arc<str>>,
     pub(crate) client_name: Box<str>,
     pub(crate) ttl_ms: u32,
     pub(crate) opened: Tick,
@@ -71,7 +83,7 @@ impl Drop for Session {
 impl Session {
     pub(crate) fn new(
         id: SessionId,
-        (public_id, secret): (u64, SessionSecret),
+        public_id: u64,
         client_name: &str,
         ttl_ms: u32,
         core_count: usize,
@@ -82,7 +94,7 @@ impl Session {
         Session {
             id,
             public_id,
-            secret,
+            token_name: OnceLock::new(),
             client_name: client_name.into(),
             ttl_ms,
             opened: now,
@@ -99,9 +111,19 @@ impl Session {
         }
     }
 
+    /// Whether a client with a token of this name may use it. One that comes first settles that.
+    pub(crate) fn is_of(&self, token_name: &Arc<str>) -> bool {
+        self.token_name.get_or_init(|| token_name.clone()) == token_name
+    }
+
+    /// The name of the token that it was opened with, as far as it is known.
+    pub(crate) fn token_name(&self) -> Option<&Arc<str>> {
+        self.token_name.get()
+    }
+
     /// What the engine is asked for by a request with this lease, of a lock that is to be this
-    /// session's. A lock that ends with the session is marked here, before the engine grants it: see
-    /// [`BoundMark`].
+    /// session's. A lock that ends with the session is marked here, before the engine grants it:
+    /// see [`BoundMark`].
     pub(crate) fn span(&self, lease: Lease) -> Span {
         if lease == Lease::Session {
             self.mark_bound();
@@ -138,6 +160,23 @@ impl Session {
         if std::mem::take(&mut links.is_restored) {
             links.forgotten = links.forgotten.max(request_id);
         }
+    }
+
+    /// It was read from a log that says which of its requests were answered with grants: those are
+    /// answered in the same way when they are repeated, and none of the others had an effect.
+    pub(crate) fn remember(&self, recovered: &RecoveredSession) {
+        let mut links = self.links.lock();
+        links.forgotten = recovered.answers_forgotten;
+        for answer in &recovered.answers {
+            let grant = Grant {
+                fence: Fence::new(answer.fence).expect("the log takes no other fences"),
+                // Asked for again when it is answered.
+                until: Tick::default(),
+                count: answer.count,
+            };
+            (links.past).insert(answer.request, Remembered::Granted(grant));
+        }
+        links.trim(&self.memory);
     }
 
     /// It was read from the log.

@@ -1,7 +1,7 @@
-//! What a session remembers: the outcomes of its latest requests, in case they come again because an
-//! answer was lost, and its connections, which have them.
+//! What a session remembers: the outcomes of its latest requests, in case they come again because
+//! an answer was lost, and its connections, which have them.
 
-use crate::conn::id::ConnectionId;
+use crate::session::ConnectionId;
 use engine::Grant;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -11,17 +11,8 @@ const CONNECTION: ConnectionId = ConnectionId {
 };
 
 fn session(number: u64, memory: &Arc<Memory>) -> Session {
-    let secret = SessionSecret::new([0; SessionSecret::BYTES]);
     let id = SessionId::from_bits(number);
-    Session::new(
-        id,
-        (number, secret),
-        "",
-        1,
-        1,
-        Tick::from_ms(0),
-        memory.clone(),
-    )
+    Session::new(id, number, "", 1, 1, Tick::from_ms(0), memory.clone())
 }
 
 /// A connection comes, releases something with each of these requests, and goes.
@@ -71,11 +62,10 @@ fn a_crowd_of_sessions_that_remember_much_is_bounded_and_takes_nothing_from_one_
 
 fn named(number: u64, public_id: u64) -> Arc<Session> {
     let id = SessionId::from_bits(number);
-    let name = (public_id, SessionSecret::new([number as u8; 16]));
     let memory = Memory::new(KEPT_MAX);
     Arc::new(Session::new(
         id,
-        name,
+        public_id,
         "",
         1_000,
         1,

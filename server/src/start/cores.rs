@@ -1,11 +1,11 @@
 //! The thread of one core: its tasks, from the first to the last.
 
 use super::pinning;
-use crate::conn::{listener, stopping};
 use crate::core::Core;
 use crate::core::shared::Shared;
 use crate::native;
 use crate::redis::{self, Port};
+use crate::serve::{listener, stopping};
 use engine::{Seat, SessionId};
 use hashbrown::HashMap;
 use std::io;
@@ -14,20 +14,20 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 /// Where one core lets clients in.
-pub(super) struct Doors {
-    pub(super) native: std::net::TcpListener,
-    pub(super) redis: Option<RedisDoors>,
+pub(crate) struct Doors {
+    pub(crate) native: std::net::TcpListener,
+    pub(crate) redis: Option<RedisDoors>,
 }
 
-pub(super) struct RedisDoors {
-    pub(super) port: Arc<Port>,
-    pub(super) tcp: Option<std::net::TcpListener>,
-    pub(super) unix: Option<std::os::unix::net::UnixListener>,
+pub(crate) struct RedisDoors {
+    pub(crate) port: Arc<Port>,
+    pub(crate) tcp: Option<std::net::TcpListener>,
+    pub(crate) unix: Option<std::os::unix::net::UnixListener>,
 }
 
 /// Runs a core until the server stops and the last of its connections has gone. `seats` are those
 /// of sessions that outlived a restart.
-pub(super) fn run_core(
+pub(crate) fn run_core(
     id: usize,
     runtime: &Runtime,
     shared: Arc<Shared>,

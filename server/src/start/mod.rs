@@ -2,19 +2,18 @@
 //! signals, and how it stops.
 
 mod builder;
-mod cores;
+pub(crate) mod cores;
 mod logging;
-mod notify;
-mod open_files;
+pub(crate) mod notify;
+pub(crate) mod open_files;
 mod pinning;
-mod prefault;
-mod preflight;
-mod run;
+pub(crate) mod prefault;
+pub(crate) mod preflight;
 mod server;
-mod signals;
-mod start_error;
+pub(crate) mod signals;
+pub(crate) mod start_error;
 
 pub use builder::Builder;
-pub use run::{check, run, run_with};
 pub use server::Server;
+pub(crate) use server::reload;
 pub use start_error::StartError;

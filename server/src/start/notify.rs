@@ -1,4 +1,4 @@
-//! Tells systemd, or a supervisor like it, that the server is ready and that it stops.
+//! Tells systemd, or a supervisor like it, when the server is ready, reloads and stops.
 //!
 //! The protocol is one datagram to the socket that `NOTIFY_SOCKET` names: a path, or a name in the
 //! abstract namespace after an `@`. Sending is all there is to it, so it is done here and not by a
@@ -27,6 +27,17 @@ impl Notifier {
     /// Clients can connect.
     pub(crate) fn ready(&self) {
         self.tell("READY=1\nSTATUS=clients can connect");
+    }
+
+    /// The server has heard SIGHUP and reads its files again. [`Notifier::ready`] says that it is
+    /// done. The time tells the supervisor which of its requests this answers
+    /// (`Type=notify-reload`).
+    pub(crate) fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let monotonic_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.tell(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={monotonic_us}\nSTATUS=reading tokens and opening the audit log again"
+        ));
     }
 
     /// The end has begun.
@@ -70,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_and_stopping_arrive_at_a_path() {
+    fn ready_reloading_and_stopping_arrive_at_a_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
@@ -78,8 +89,13 @@ mod tests {
             socket: Some(path.into()),
         };
         notifier.ready();
+        notifier.reloading();
         notifier.stopping();
         assert!(hear(&socket).starts_with("READY=1\n"));
+        let reloading = hear(&socket);
+        let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        let since = since.and_then(|rest| rest.lines().next()).unwrap();
+        assert!(since.parse::<u64>().unwrap() > 0, "{reloading}");
         assert!(hear(&socket).starts_with("STOPPING=1\n"));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::conn::places::{OPERATOR_PLACES, strangers_max};
-use crate::observe::http;
+use crate::report::http;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// What a server opens beside its connections: standard streams, log, snapshots, listeners, what

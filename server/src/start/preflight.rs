@@ -10,22 +10,24 @@ use super::builder::Builder;
 use super::open_files;
 use super::start_error::StartError;
 use crate::config::{Config, Durability};
-use crate::conn::auth::Tokens;
-use crate::conn::listener;
 use crate::conn::places::Places;
-use crate::core::books::Losses;
+use crate::conn::secure::Certificates;
+use crate::core::losses::Losses;
 use crate::core::mail::Post;
 use crate::core::shared::Shared;
 use crate::core::switchboard::Switchboard;
 use crate::core::wakeup::{SyncHook, Wakeup};
+use crate::durability::{self, Opening, Restored};
 use crate::observe::audit;
-use crate::observe::http;
 use crate::observe::metrics::Metrics;
 use crate::observe::notices::Notices;
 use crate::redis::{self, Port};
+use crate::report::http;
+use crate::rights::Rights;
+use crate::serve::listener;
 use crate::session::detached::Detached;
 use crate::session::secret::SessionKeys;
-use crate::storage::{self, Alarm, Opening, Recovery, Restored};
+use crate::storage::{Alarm, Recovery};
 use crate::system::clock::Clock;
 use crate::system::panics::Failure;
 use crate::system::standby::Standby;
@@ -41,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 /// What a preflight is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// A server starts.
     Start,
     /// An operator wants to know whether one would. Files that are not there are not made.
@@ -57,6 +59,8 @@ pub(super) struct Preflight {
     pub(super) alarm: Option<Arc<Alarm>>,
     pub(super) restored: Restored,
     pub(super) audit: Option<audit::Writer>,
+    /// What the audit log says of it.
+    pub(super) told: audit::Start,
     pub(super) listeners: Vec<std::net::TcpListener>,
     /// `None` unless the settings ask for the Redis port.
     pub(super) port: Option<Arc<Port>>,
@@ -67,12 +71,12 @@ pub(super) struct Preflight {
 }
 
 /// Threads that wait for their work, those with a runtime with their runtimes.
-pub(super) struct Threads {
-    pub(super) cores: Vec<(Standby, Runtime)>,
-    pub(super) http: Option<(Standby, Runtime)>,
-    pub(super) keeper: Option<Standby>,
-    pub(super) upkeep: Option<Standby>,
-    pub(super) prefaulter: Standby,
+pub(crate) struct Threads {
+    pub(crate) cores: Vec<(Standby, Runtime)>,
+    pub(crate) http: Option<(Standby, Runtime)>,
+    pub(crate) keeper: Option<Standby>,
+    pub(crate) upkeep: Option<Standby>,
+    pub(crate) prefaulter: Standby,
 }
 
 /// Does all that can fail.
@@ -87,23 +91,15 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         on_pause,
     } = builder;
     config.check().map_err(StartError::Setting)?;
-    let tokens = match &config.auth_token_file {
-        Some(path) => Tokens::from_file(path).map_err(StartError::Auth)?,
-        None => Tokens::none(),
-    };
+    let rights = Rights::load(&config).map_err(StartError::Auth)?;
+    let certificates = Certificates::load(&config).map_err(StartError::Tls)?;
     open_files::check(&config);
     let stop = CancellationToken::new();
     let failure = Failure::new(on_panic, stop.clone());
     let core_count = config.thread_count() as usize;
     let (listeners, redis_listeners, http_listener) = bind(&config, core_count)?;
     let clock = Clock::start();
-    let audit = match &config.audit_log {
-        Some(path) => open_audit(path, clock, purpose).map_err(|error| {
-            let path = path.clone();
-            StartError::Audit { path, error }
-        })?,
-        None => None,
-    };
+    let audit = audit_of(&config, clock, purpose)?;
     let clock_floor = clock_floor();
     let is_to_be_made = disk.is_none() && !config.data_dir.exists();
     let mut opening = match purpose {
@@ -119,11 +115,12 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     };
     let mut settings = engine_settings(&config, clock, clock_floor);
     if config.durability == Durability::None {
-        settings.floor = storage::floor_without_log(&config, disk.as_deref(), clock_floor)
+        settings.floor = durability::floor_without_log(&config, disk.as_deref(), clock_floor)
             .map_err(StartError::Storage)?;
     }
     let posts: Arc<[Post]> = (0..core_count).map(|_| Post::new()).collect();
     let mut alarm = None;
+    let mut told = audit::Start::default();
     let mut recovery = Recovery::default();
     let mut keys = SessionKeys::fleeting();
     if let Some(opening) = &mut opening {
@@ -135,6 +132,8 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         settings.sessions_max = settings.sessions_max.max(opening.sessions() + 2);
         let until = clock.now().plus_ms(opening.grace.as_millis() as u64);
         let until = (!opening.grace.is_zero()).then_some(until);
+        told.last_stop = Some(opening.last_stop());
+        told.grace_ms = opening.grace.as_millis() as u64;
         std::mem::swap(&mut keys, &mut opening.keys);
         recovery = Recovery::new(until, opening.horizon());
         alarm = Some(Arc::new(Alarm::new(settings.shards)));
@@ -149,7 +148,8 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     let shared = Shared {
         engine: Engine::new(settings, switchboard),
         clock,
-        tokens,
+        rights: Arc::new(rights),
+        certificates,
         keys,
         storage: None,
         recovery,
@@ -162,14 +162,16 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         failure,
         on_admission,
         on_pause,
+        serves_since: clock.now(),
         started_unix_ms: since_epoch().as_millis() as u64,
         stop,
+        cluster: None,
         lease_max_ms: config.lease_max_ms(),
         config,
     };
     let mut restored = Restored::default();
     if let Some(opening) = &opening {
-        restored = storage::restore(&shared, opening).map_err(StartError::Restore)?;
+        restored = durability::restore(&shared, &opening.known()).map_err(StartError::Restore)?;
     }
     shared.engine.finish_restoring();
     shared.resume_detached().map_err(StartError::Restore)?;
@@ -186,6 +188,7 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         alarm,
         restored,
         audit,
+        told,
         listeners,
         port,
         redis_listeners,
@@ -207,20 +210,20 @@ impl Preflight {
         let storage = opening.start(wakeup, shards, self.restored.latest_end);
         let storage = storage.map_err(StartError::Storage)?;
         self.shared.storage = Some(Arc::new(storage));
-        let port = self.port.as_ref().map(|port| &port.session);
+        let port = self.port.as_ref().map(|port| &port.space.session);
         self.shared.record_lasting(port);
         Ok(())
     }
 }
 
-type Listeners = (
+pub(crate) type Listeners = (
     Vec<std::net::TcpListener>,
     redis::Listeners,
     Option<(std::net::TcpListener, SocketAddr)>,
 );
 
 /// Takes all ports.
-fn bind(config: &Config, core_count: usize) -> Result<Listeners, StartError> {
+pub(crate) fn bind(config: &Config, core_count: usize) -> Result<Listeners, StartError> {
     let cannot_listen = |address| move |error| StartError::Listen { address, error };
     let listeners =
         listener::bind_all(config.listen, core_count).map_err(cannot_listen(config.listen))?;
@@ -245,17 +248,41 @@ fn bind(config: &Config, core_count: usize) -> Result<Listeners, StartError> {
     Ok((listeners, redis_listeners, http_listener))
 }
 
-fn open_audit(path: &Path, clock: Clock, purpose: Purpose) -> io::Result<Option<audit::Writer>> {
+/// The audit log, if there is to be one.
+pub(crate) fn audit_of(
+    config: &Config,
+    clock: Clock,
+    purpose: Purpose,
+) -> Result<Option<audit::Writer>, StartError> {
+    let Some(path) = &config.audit_log else {
+        return Ok(None);
+    };
+    let rotation = audit::Rotation {
+        bytes: config.audit_rotate_bytes,
+        files_max: config.audit_files_max,
+    };
+    open_audit(path, clock, rotation, purpose).map_err(|error| {
+        let path = path.clone();
+        StartError::Audit { path, error }
+    })
+}
+
+fn open_audit(
+    path: &Path,
+    clock: Clock,
+    rotation: audit::Rotation,
+    purpose: Purpose,
+) -> io::Result<Option<audit::Writer>> {
     if purpose == Purpose::Check && !path.exists() {
         // The server that will run may be another user's, and could not write to a file of ours.
         let dir = path.parent().filter(|dir| *dir != Path::new(""));
         return writable(dir.unwrap_or(Path::new("."))).map(|()| None);
     }
-    audit::Writer::prepare(path, clock).map(Some)
+    audit::Writer::prepare(path, clock, rotation).map(Some)
 }
 
 /// Whether a data directory could be made here, with room for what a server promises.
-fn check_new_dir(dir: &Path) -> Result<(), StartError> {
+pub(crate) fn check_new_dir(dir: &Path) -> Result<(), StartError> {
     let above = nearest_dir(dir);
     let cannot_make = |error| {
         StartError::Storage(wal::WalError::Io(wal::IoFailure {
@@ -283,7 +310,7 @@ fn writable(dir: &Path) -> io::Result<()> {
 }
 
 impl Threads {
-    fn get(core_count: usize, has_http: bool, has_log: bool) -> io::Result<Self> {
+    pub(crate) fn get(core_count: usize, has_http: bool, has_log: bool) -> io::Result<Self> {
         let with_runtime = |name: String| -> io::Result<(Standby, Runtime)> {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -305,7 +332,7 @@ impl Threads {
     }
 }
 
-fn since_epoch() -> Duration {
+pub(crate) fn since_epoch() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -314,12 +341,12 @@ fn since_epoch() -> Duration {
 /// Where fences begin when nothing is on disk: they stay monotonic by the clock. A million a
 /// second, for two hundred years. Not only whole seconds count, or a server that is back within one
 /// would issue the same fences again.
-fn clock_floor() -> Fence {
+pub(crate) fn clock_floor() -> Fence {
     let floor = (since_epoch().as_nanos() << 20) / 1_000_000_000;
     Fence::granted(floor as u64).unwrap_or(Fence::ZERO)
 }
 
-fn engine_settings(config: &Config, clock: Clock, floor: Fence) -> Settings {
+pub(crate) fn engine_settings(config: &Config, clock: Clock, floor: Fence) -> Settings {
     Settings {
         shards: config.shard_count() as usize,
         keys_max: config.keys_max,

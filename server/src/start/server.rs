@@ -7,11 +7,12 @@ use super::prefault::Prefaulter;
 use super::preflight::{Purpose, preflight};
 use super::start_error::StartError;
 use crate::config::{Config, Durability};
-use crate::conn::auth::TokenChange;
+use crate::conn::secure::Certificates;
 use crate::core::shared::Shared;
+use crate::durability::{Keeper, Upkeep};
 use crate::observe::audit;
-use crate::observe::http::Http;
-use crate::storage::{Keeper, Upkeep};
+use crate::report::http::Http;
+use crate::rights::{Change, Rights};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,6 +80,10 @@ impl Server {
                 "put back what was held at the last stop"
             );
         }
+        if let Some(certificates) = &ready.shared.certificates {
+            certificates.announce();
+        }
+        ready.shared.serves_since = ready.shared.clock.now();
         let shared = Arc::new(ready.shared);
         let threads = ready.threads;
         let mut server = Server {
@@ -95,7 +100,8 @@ impl Server {
             is_closed: false,
         };
         if let Some(audit) = &mut server.audit {
-            audit.begin(shared.failure.watch());
+            let restored = std::mem::take(&mut ready.restored.told);
+            audit.begin(shared.failure.watch(), ready.told, restored);
         }
         if let Some(storage) = &shared.storage {
             if let (Some(standby), Some(alarm)) = (threads.keeper, ready.alarm) {
@@ -126,7 +132,7 @@ impl Server {
             server.threads.push(thread);
         }
         if let (Some(thread), Some(listener)) = (threads.http, ready.http_listener) {
-            server.http = Some(Http::start(thread, listener, shared));
+            server.http = Some(Http::start(thread, listener, shared.into()));
         }
         Ok(server)
     }
@@ -142,7 +148,7 @@ impl Server {
     }
 
     /// The Unix socket where clients of Redis connect, if there is one.
-    pub(super) fn redis_unix(&self) -> Option<&Path> {
+    pub(crate) fn redis_unix(&self) -> Option<&Path> {
         self.redis_unix.as_deref()
     }
 
@@ -164,48 +170,18 @@ impl Server {
         self.shared.failure.thread()
     }
 
-    /// Reads the file of tokens again and opens the audit log again, under the names they had at
-    /// the start; all other settings stay. Logs what changed. What cannot be read or opened stays
-    /// as it was.
+    /// Reads the files of tokens and rights and the certificates again and opens the audit log
+    /// again, under the names they had at the start; all other settings stay. Logs what changed.
+    /// What cannot be read or opened stays as it was.
     ///
-    /// A token that is gone opens no new connection. Those it opened before go on until they close:
-    /// a rotation of tokens is no reason to lose locks.
+    /// A token that is gone opens no new connection. Those it opened before go on with what its
+    /// name may do now: a rotation of tokens is no reason to lose locks. A name that is gone from
+    /// `auth_file` may do nothing any more, and its connections are closed.
     pub fn reload(&self) {
-        let tokens = self.shared.config.auth_token_file.as_deref();
-        if let Some(path) = tokens {
-            let file = path.display();
-            match self.shared.tokens.reload(path) {
-                Ok(TokenChange {
-                    added,
-                    removed,
-                    count,
-                }) => tracing::info!(
-                    added,
-                    removed,
-                    count,
-                    "tokens read again from {file}; connections that are open go on"
-                ),
-                Err(error) => {
-                    tracing::error!("the tokens stay as they were: {error}");
-                }
-            }
-        }
-        if let Some(audit) = &self.audit {
-            match audit.reopen() {
-                Ok(path) => tracing::info!("audit log opened again: {}", path.display()),
-                Err(error) => {
-                    let path = audit.path().display();
-                    tracing::error!(
-                        "the audit log goes on in the file it has: cannot open {path} again: {error}"
-                    );
-                }
-            }
-        }
-        if tokens.is_none() && self.audit.is_none() {
-            tracing::info!(
-                "nothing to reload: there is neither auth_token_file nor audit_log; other settings need a restart"
-            );
-        }
+        let shared = &self.shared;
+        let certificates = shared.certificates.as_deref();
+        let audit = self.audit.as_ref();
+        reload(&shared.rights, &shared.config, certificates, audit);
     }
 
     /// Stops: no new connections, what is in flight is answered, waiters are told, everything is
@@ -248,6 +224,56 @@ impl Server {
                 tracing::error!("the log was not closed in good order: {error}");
             }
         }
+    }
+}
+
+/// Reads tokens and opens the audit log again: see [`Server::reload`].
+pub(crate) fn reload(
+    rights: &Rights,
+    config: &Config,
+    certificates: Option<&Certificates>,
+    audit: Option<&audit::Writer>,
+) {
+    match rights.reload(config) {
+        Ok(Some(Change {
+            added,
+            removed,
+            count,
+            altered,
+        })) => tracing::info!(
+            added,
+            removed,
+            count,
+            altered,
+            "tokens and rights read again; connections that are open go on with what their name may do now"
+        ),
+        Ok(None) => {}
+        Err(error) => tracing::error!("the tokens and rights stay as they were: {error}"),
+    }
+    if let Some(certificates) = certificates {
+        match certificates.reload() {
+            Ok(()) => {
+                tracing::info!("certificates read again; connections that are open go on");
+                certificates.announce();
+            }
+            Err(error) => tracing::error!("the certificates stay as they were: {error}"),
+        }
+    }
+    if let Some(audit) = audit {
+        match audit.reopen() {
+            Ok(path) => tracing::info!("audit log opened again: {}", path.display()),
+            Err(error) => {
+                let path = audit.path().display();
+                tracing::error!(
+                    "the audit log goes on in the file it has: cannot open {path} again: {error}"
+                );
+            }
+        }
+    }
+    if !rights.is_required() && certificates.is_none() && audit.is_none() {
+        tracing::info!(
+            "nothing to reload: there is no auth_file, auth_token_file, tls_cert_file or audit_log; other settings need a restart"
+        );
     }
 }
 

@@ -1,12 +1,13 @@
 //! Why a server does not start, in words that say what to do about it.
 
 use crate::config::SettingError;
-use crate::conn::auth::AuthError;
+use crate::rights::AuthError;
 use engine::Limit;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tls::TlsError;
 use wal::WalError;
 
 /// Why a server does not start. The program or the operator that started it acts on it.
@@ -16,6 +17,8 @@ pub enum StartError {
     Setting(SettingError),
     /// The tokens cannot be used.
     Auth(AuthError),
+    /// The certificates cannot be used.
+    Tls(TlsError),
     /// An address cannot be listened on.
     Listen {
         /// Which one.
@@ -37,6 +40,10 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The key of the cluster cannot be used.
+    ClusterKey(String),
+    /// The node of a cluster cannot start.
+    Node(String),
     /// The data directory cannot be used.
     Storage(WalError),
     /// More was held at the last stop than the settings have room for.
@@ -50,6 +57,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Setting(error) => write!(f, "{error}"),
             StartError::Auth(error) => write!(f, "{error}"),
+            StartError::Tls(error) => write!(f, "{error}"),
             StartError::Listen { address, error } if error.kind() == io::ErrorKind::AddrInUse => {
                 write!(
                     f,
@@ -67,6 +75,7 @@ impl fmt::Display for StartError {
             StartError::Audit { path, error } => {
                 write!(f, "cannot write the audit log {}: {error}", path.display())
             }
+            StartError::ClusterKey(error) | StartError::Node(error) => write!(f, "{error}"),
             StartError::Storage(error) => write!(f, "{error}"),
             StartError::Restore(limit) => write!(
                 f,

@@ -20,7 +20,7 @@ impl Alarm {
     }
 
     /// Sets the thread to wake.
-    pub(super) fn set_keeper(&self, keeper: Thread) {
+    pub(crate) fn set_keeper(&self, keeper: Thread) {
         let _ = self.keeper.set(keeper);
     }
 
@@ -36,7 +36,7 @@ impl Alarm {
     }
 
     /// Whether this shard ran low since the last call.
-    pub(super) fn take_low(&self, shard: usize) -> bool {
+    pub(crate) fn take_low(&self, shard: usize) -> bool {
         self.low[shard].load(Ordering::Relaxed) && self.low[shard].swap(false, Ordering::AcqRel)
     }
 }

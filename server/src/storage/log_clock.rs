@@ -46,6 +46,8 @@ pub(crate) struct LogClock {
     wall_ahead_ms: AtomicI64,
     /// Held from reading the wall clock to appending what it showed: the last such record counts.
     following: Mutex<()>,
+    /// In a cluster the next leader hears the clock from its own log, and no wall clock counts.
+    follows_wall: bool,
 }
 
 /// The wall clock was set. Holds other threads back from saying so until this is dropped.
@@ -64,6 +66,18 @@ impl LogClock {
             ..
         } = *recovered;
         LogClock::begin(clock, unix_now_ms, last_clock_unix_ms, wall_ahead_ms)
+    }
+
+    /// The cluster's clock, which is at `now_ms` at least and has nothing to do with wall clocks.
+    pub(crate) fn of_cluster(clock: Clock, now_ms: u64) -> LogClock {
+        LogClock {
+            clock,
+            wall: unix_now_ms,
+            base_ms: now_ms.saturating_sub(clock.now().as_ms()),
+            wall_ahead_ms: AtomicI64::new(i64::MAX),
+            following: Mutex::new(()),
+            follows_wall: false,
+        }
     }
 
     fn begin(
@@ -88,6 +102,7 @@ impl LogClock {
             base_ms: now_ms.saturating_sub(tick.as_ms()),
             wall_ahead_ms: AtomicI64::new(0),
             following: Mutex::new(()),
+            follows_wall: true,
         };
         let ahead_ms = log_clock.measure();
         log_clock.wall_ahead_ms.store(ahead_ms, Ordering::Relaxed);
@@ -102,6 +117,12 @@ impl LogClock {
         tick.as_ms() + self.base_ms
     }
 
+    /// Reads the present in the log's time, for a thread that has nothing else of this clock.
+    pub(crate) fn reader(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        let (clock, base_ms) = (self.clock, self.base_ms);
+        move || clock.now().as_ms() + base_ms
+    }
+
     /// The present in the log's time.
     pub(crate) fn now_unix_ms(&self) -> u64 {
         self.unix_ms(self.clock.now())
@@ -114,9 +135,10 @@ impl LogClock {
 
     fn record_with(&self, ahead_ms: i64) -> Record<'static> {
         let unix_ms = self.now_unix_ms();
+        let wall_unix_ms = unix_ms.saturating_add_signed(ahead_ms);
         Record::Clock {
             unix_ms,
-            wall_unix_ms: Some(unix_ms.saturating_add_signed(ahead_ms)),
+            wall_unix_ms: self.follows_wall.then_some(wall_unix_ms),
         }
     }
 
@@ -124,7 +146,7 @@ impl LogClock {
     /// would end early.
     #[inline]
     pub(crate) fn step_ahead(&self) -> Option<Step<'_>> {
-        if self.measure() <= self.wall_ahead_ms.load(Ordering::Relaxed) {
+        if !self.follows_wall || self.measure() <= self.wall_ahead_ms.load(Ordering::Relaxed) {
             return None;
         }
         self.follow()
@@ -132,6 +154,9 @@ impl LogClock {
 
     /// Whether the wall clock was set, in either direction.
     pub(crate) fn step(&self) -> Option<Step<'_>> {
+        if !self.follows_wall {
+            return None;
+        }
         let known_ms = self.wall_ahead_ms.load(Ordering::Relaxed);
         let seen_ms = self.measure();
         if seen_ms <= known_ms && seen_ms > known_ms - BACK_MS_MIN {

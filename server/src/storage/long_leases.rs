@@ -13,7 +13,7 @@
 use ahash::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{self, AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 /// Counters of the filter: 64 KiB.
@@ -106,6 +106,9 @@ impl LongLeases {
 
     /// This lease was taken away, by the calling thread.
     pub(crate) fn take_away(&self, key: &[u8], fence: u64) {
+        // Paired with the one in `Books::follow`: either this thread finds the lease in the set, or
+        // the core that puts it there finds the lock gone.
+        atomic::fence(Ordering::SeqCst);
         if self.remove(key, fence) {
             self.taken_away.lock().push(TakenAway {
                 by: thread::current().id(),

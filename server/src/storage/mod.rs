@@ -8,17 +8,10 @@
 //! | `long_leases.rs` | which leases are written down one by one in `fence`                      |
 //! | `alarm.rs`       | the engine says that fences run low                                      |
 //! | `grace.rs`       | after a crash: how long holders may claim their locks                    |
-//! | `opening.rs`     | at the start: read the log, decide about floor and grace                 |
-//! | `restore.rs`     | at the start: put sessions and locks back                                |
-//! | `keeper.rs`      | a thread that raises ceilings and horizon before they are reached        |
-//! | `upkeep.rs`      | a thread for what takes long: snapshots, and the next segment of the log |
-//! | `snapshot.rs`    | everything that is held, written down at once                            |
 //!
-//! The first six know neither cores nor sessions. The others stand above them: they read and write
-//! the engine, and nothing else of the server needs them but its start.
-//!
-//! How replies wait for the disk is in `core/durable_replies.rs`, what is written down for which
-//! request in `core/record.rs`.
+//! None of them knows cores or sessions. What reads the log at the start, raises ceilings and takes
+//! snapshots is in `durability/`. How replies wait for the disk is in `core/durable_replies.rs`,
+//! what is written down for which request in `core/books/record.rs`.
 //!
 //! # What is promised
 //!
@@ -42,28 +35,19 @@
 mod alarm;
 mod grace;
 mod journal;
-mod keeper;
 mod log_clock;
 mod long_leases;
-mod opening;
-mod restore;
-mod snapshot;
-mod upkeep;
 
 #[cfg(test)]
 mod lives;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use grace::{Horizon, Recovery};
-pub(crate) use keeper::Keeper;
+pub(crate) use journal::Journal;
 pub(crate) use log_clock::{FOREVER_UNIX_MS, LogClock, unix_now_ms};
 pub(crate) use long_leases::LongLeases;
-pub(crate) use opening::{Opening, floor_without_log};
-pub(crate) use restore::{Restored, restore};
-pub(crate) use upkeep::Upkeep;
 
 use engine::Tick;
-use journal::Journal;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +58,7 @@ pub const EXIT_DISK: i32 = 74;
 
 /// How far the horizon is pushed beyond the latest end of a lease. More makes the grace period
 /// after a crash longer, less makes syncs more frequent.
-const HORIZON_AHEAD_MS: u64 = 2_000;
+pub(crate) const HORIZON_AHEAD_MS: u64 = 2_000;
 
 /// The latest end of a lease is kept this much too late: most grants then need not write it.
 const LATEST_END_GRAIN_MS: u64 = 64;
@@ -94,7 +78,7 @@ pub(crate) struct Storage {
     horizon_asked_ms: AtomicU64,
     /// The latest end of a lease that was promised, as a tick; up to the grain.
     latest_end_ms: AtomicU64,
-    /// Held while a count is read and appended: see `core/record.rs`.
+    /// Held while a count is read and appended: see `core/books/record.rs`.
     pub(crate) counts: Mutex<()>,
 }
 
@@ -121,12 +105,12 @@ impl Storage {
 
     /// Makes the first horizon durable, beyond all short leases that were put back. From that
     /// record on, what becomes of them is not written down any more. Waits for the disk.
-    fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
+    pub(crate) fn begin(&self, latest_end: Tick) -> Result<(), WalError> {
         self.write_horizon(Storage::horizon_for(latest_end))
     }
 
     /// Makes a horizon durable. Waits for the disk.
-    fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
+    pub(crate) fn write_horizon(&self, horizon: Tick) -> Result<(), WalError> {
         let ticket = self.journal.append(&self.ask_horizon(horizon));
         self.journal.wait(ticket)?;
         self.horizon_synced(horizon);
@@ -143,7 +127,7 @@ impl Storage {
     }
 
     /// The highest horizon that was asked for, on the disk or not.
-    fn horizon_asked(&self) -> Horizon {
+    pub(crate) fn horizon_asked(&self) -> Horizon {
         match self.horizon_asked_ms.load(Ordering::SeqCst) {
             0 => Horizon::default(),
             asked_ms => self.horizon_at(Tick::from_ms(asked_ms)),
@@ -205,6 +189,12 @@ impl Storage {
     /// The horizon to ask for when this lease is not covered.
     pub(crate) fn horizon_for(until: Tick) -> Tick {
         until.plus_ms(HORIZON_AHEAD_MS)
+    }
+
+    /// The latest end of a lease that was promised, and the horizon on the disk, as ticks.
+    pub(crate) fn latest_end_and_horizon_ms(&self) -> (u64, u64) {
+        let latest_ms = self.latest_end_ms.load(Ordering::Relaxed);
+        (latest_ms, self.horizon_ms.load(Ordering::Relaxed))
     }
 
     /// This horizon is on the disk.

@@ -17,7 +17,13 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Tick {
-        Tick::default().plus_ms(self.start.elapsed().as_millis() as u64)
+        self.at(Instant::now())
+    }
+
+    /// The tick of a moment since the start.
+    pub(crate) fn at(&self, instant: Instant) -> Tick {
+        let since = instant.saturating_duration_since(self.start);
+        Tick::default().plus_ms(since.as_millis() as u64)
     }
 
     /// How long it is until then; nothing if that has passed.

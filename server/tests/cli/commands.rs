@@ -225,3 +225,80 @@ fn a_server_with_tokens_wants_one() {
     let missing = run(ping.iter().chain(&["--token-file", "/nowhere/token"]));
     assert!(missing.complained(2).contains("/nowhere/token"));
 }
+
+#[test]
+fn several_addresses_are_asked_and_all_are_named_when_none_answers() {
+    let server = Server::start(&[]);
+    let list = format!("--server=127.0.0.1:1, {}", server.address);
+    for command in [
+        &["ping"][..],
+        &["list"],
+        &["query", "k"],
+        &["lock", "k", "--", "true"],
+    ] {
+        let (name, rest) = command.split_first().expect("a command");
+        let ended = run([name, &list.as_str()].into_iter().chain(rest));
+        ended.printed();
+    }
+    let complaint = run(["ping", "--server=127.0.0.1:1,127.0.0.1:2"]).complained(69);
+    assert!(
+        complaint.starts_with("none of 2 addresses leads to a server: 127.0.0.1:1: "),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("; 127.0.0.1:2: ") && complaint.contains("--server"),
+        "{complaint}"
+    );
+}
+
+/// One look over HTTP, as JSON.
+fn get(address: &str, path: &str) -> serde_json::Value {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(crate::program::PATIENCE))
+        .unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    serde_json::from_str(body).unwrap()
+}
+
+/// `--json` had neither `last_fence` nor `hold_count`.
+#[test]
+fn json_has_what_http_has() {
+    let server = Server::start(&["--http=127.0.0.1:0"]);
+    let log = server.log();
+    let http = log
+        .iter()
+        .find(|event| event["message"] == "metrics, health and locks over HTTP");
+    let http = http.unwrap()["address"].as_str().unwrap();
+    let client = fencepost::blocking::Client::connect(&server.address).unwrap();
+    let lock = || client.acquire(client.lock("k").reentrant().metadata(b"twice"));
+    let (_one, _two) = (lock().unwrap(), lock().unwrap());
+
+    let same = |shown: &serde_json::Value, http: &serde_json::Value| {
+        for (name, value) in http.as_object().unwrap() {
+            match name.as_str() {
+                "holders" => {}
+                // Time goes on between the two looks.
+                "held_ms" | "remaining_ms" => assert!(shown[name].is_u64(), "{name}: {shown}"),
+                _ => assert_eq!(&shown[name], value, "{name}: {shown}"),
+            }
+        }
+    };
+    let queried = ask(&server, &["query", "k"]);
+    let listed = ask(&server, &["list"]);
+    let looked = get(http, "/locks/k");
+    assert_eq!(looked["holders"][0]["hold_count"], 2);
+    for shown in [&queried, &listed[0]] {
+        same(shown, &looked);
+        same(&shown["holders"][0], &looked["holders"][0]);
+    }
+}

@@ -297,3 +297,33 @@ fn without_a_server_the_command_is_not_run() {
     let complaint = ended.complained(69);
     assert!(complaint.contains("127.0.0.1:1"), "{complaint}");
 }
+
+/// It worked on without a lock, and the next holder joined it when the lease was over.
+#[test]
+fn a_command_ends_with_the_program_that_holds_its_lock() {
+    let server = Server::start(&[]);
+    let held = Held::new(
+        &server,
+        &["k"],
+        "trap '' TERM; echo $FENCEPOST_FENCE; exec cat",
+    );
+    held.send(Signal::KILL);
+    // Its standard input stays open: only a signal ends it.
+    assert_eq!(held.end(), None);
+}
+
+/// The kernel tells only a process that asked in time of its parent's end.
+#[test]
+fn a_command_whose_holder_is_gone_already_does_not_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace");
+    let trace = trace.to_str().unwrap();
+    let complaint = run(["tied", "1", "--", "touch", trace]).complained(76);
+    assert!(complaint.contains("was not started"), "{complaint}");
+    assert!(!std::path::Path::new(trace).exists());
+    let here = std::process::id().to_string();
+    run(["tied", &here, "--", "touch", trace]).printed();
+    assert!(std::path::Path::new(trace).exists());
+    // It is not for people to type.
+    assert!(!run(["--help"]).printed().contains("tied"));
+}

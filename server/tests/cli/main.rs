@@ -2,9 +2,18 @@
 
 extern crate fencepost_server as server;
 
+mod audit;
+mod auth;
+mod cluster;
 mod commands;
+mod deploy;
+mod dev_cluster;
 mod lock;
 mod open_files;
 mod program;
 mod settings;
+mod tls;
+mod tls_cluster;
+mod top;
+mod traces;
 mod wal;

@@ -1,10 +1,11 @@
 //! Runs the real program: to its end, or as a server on a free port.
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -90,6 +91,7 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
     pub(crate) data: TempDir,
+    lines: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Server {
@@ -103,22 +105,28 @@ impl Server {
             "--http=off",
             "--log-format=json",
         ];
-        let data_dir = data_dir.as_str();
-        let has_its_own = arguments
-            .iter()
-            .any(|argument| argument.starts_with("--data-dir"));
-        let always = always.iter().chain((!has_its_own).then_some(&data_dir));
-        let mut child = fencepost(always.chain(arguments))
+        let always = always.iter().copied().chain([data_dir.as_str()]);
+        // What the arguments name, they name instead.
+        let is_named = |flag: &str| {
+            let name = flag.split('=').next();
+            let mut names = arguments.iter().map(|argument| argument.split('=').next());
+            names.any(|argument| argument == name)
+        };
+        let always = always.filter(|flag| !is_named(flag));
+        let mut child = fencepost(always.chain(arguments.iter().copied()))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (send_address, address) = mpsc::channel();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let write_lines = lines.clone();
         // Reads to the end, so that the server never waits for a reader of its log lines.
         std::thread::spawn(move || {
             for line in log.lines() {
                 let Ok(line) = line else { return };
-                let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+                let event: Value = serde_json::from_str(&line).unwrap_or_default();
+                write_lines.lock().unwrap().push(event.clone());
                 match event["address"].as_str() {
                     Some(address) if event["message"] == "ready" => {
                         let _ = send_address.send(address.to_owned());
@@ -132,7 +140,18 @@ impl Server {
             child,
             address,
             data,
+            lines,
         }
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn send(&self, signal: Signal) {
+        send(&self.child, signal);
     }
 
     /// Sends a signal by name and waits until the server has ended.
@@ -233,7 +252,7 @@ pub(crate) fn await_condition(mut condition: impl FnMut() -> bool) {
 
 /// Runs a command against `server`, with `--json`, and returns what it printed.
 #[track_caller]
-pub(crate) fn ask(server: &Server, arguments: &[&str]) -> serde_json::Value {
+pub(crate) fn ask(server: &Server, arguments: &[&str]) -> Value {
     let always = ["--json", "--server", &server.address];
     let printed = run(arguments.iter().chain(&always)).printed();
     serde_json::from_str(&printed).unwrap()

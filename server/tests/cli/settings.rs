@@ -3,6 +3,7 @@
 use crate::program::{Server, end, fencepost, run};
 use rustix::process::Signal;
 use std::path::PathBuf;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A file of this text, and the directory that keeps it.
@@ -123,7 +124,7 @@ fn a_check_finds_what_a_start_would() {
     let directory = tempfile::tempdir().unwrap();
     let data_dir = format!("--data-dir={}", directory.path().display());
     for (arguments, code, word) in [
-        ([taken.as_str(), "--audit-log=off"], 1, "cannot listen on"),
+        ([taken.as_str(), "--audit-log=off"], 71, "cannot listen on"),
         (
             ["--listen=127.0.0.1:0", "--audit-log=/nowhere/audit.log"],
             1,
@@ -204,6 +205,40 @@ fn help_teaches_and_goes_to_standard_output() {
     assert!(run(["--version"]).printed().starts_with("fencepost "));
 }
 
+/// The line is the same when the server was stopped in order meanwhile: that did not end the wait.
+#[test]
+fn a_start_that_has_to_wait_says_for_how_long_why_and_how_to_avoid_it() {
+    let data = tempfile::tempdir().unwrap();
+    let data_dir = format!("--data-dir={}", data.path().display());
+    let server = Server::start(&[&data_dir]);
+    let lock = ["lock", "k", "--detach", "--ttl=20s"];
+    run(lock.iter().chain(&["--server", &server.address])).printed();
+    server.end_by(Signal::KILL);
+    for signal in [Signal::TERM, Signal::KILL] {
+        let server = Server::start(&[&data_dir]);
+        let lines = server.log();
+        let lines = lines.iter().filter_map(|line| line["message"].as_str());
+        let wait = lines.filter_map(|line| line.strip_prefix("no new locks for "));
+        let wait: Vec<&str> = wait.collect();
+        let [line] = wait[..] else {
+            panic!("not one line but {wait:?}");
+        };
+        let (time, rest) = line.split_once(": ").expect("it goes on");
+        let time = humantime::parse_duration(time).expect("a time for people");
+        assert!(time <= Duration::from_secs(30), "{line}");
+        for word in [
+            "stopped without notice",
+            "Holders may claim theirs",
+            "--grace-max",
+            "--durability lease",
+            "--grace off",
+        ] {
+            assert!(rest.contains(word), "{word} is not in: {line}");
+        }
+        server.end_by(signal);
+    }
+}
+
 #[test]
 fn a_signal_ends_the_server_in_order() {
     for signal in [Signal::TERM, Signal::INT] {
@@ -216,7 +251,7 @@ fn a_signal_ends_the_server_in_order() {
 fn a_port_that_is_taken_is_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("--listen={}", taken.local_addr().unwrap());
-    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(1);
+    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(71);
     assert!(
         complaint.starts_with("cannot listen on 127.0.0.1:"),
         "{complaint}"
@@ -227,7 +262,7 @@ fn a_port_that_is_taken_is_one_line() {
 fn two_servers_do_not_share_a_port() {
     let first = Server::start(&[]);
     let listen = format!("--listen={}", first.address);
-    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(1);
+    let complaint = run([&listen, "--http=off", "--log-level=off"]).complained(71);
     assert!(
         complaint.starts_with("cannot listen on 127.0.0.1:"),
         "{complaint}"

@@ -1,13 +1,18 @@
 //! The audit log: every way a lock is granted and ends, in the file.
 
 use crate::common::{
-    OwnedPush, PATIENCE, Peer, acquire, granted, start_with, wire_fence, wire_key,
+    OwnedPush, PATIENCE, Peer, acquire, granted, start_with, until, wire_fence, wire_key,
 };
-use protocol::{Acquire, Lease, LostReason, Reply, Request, TraceId};
+use crate::durable::{claim, wreck};
+use crate::nodes::Nodes;
+use crate::redis::Redis;
+use protocol::{Acquire, ErrorCode, Lease, LostReason, Reply, Request, TraceId};
 use serde_json::{Value, json};
+use server::config::Durability;
+use server::history::{AuditKey, holders_at};
 use server::{Server, StartError};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
 fn start() -> (Server, TempDir, PathBuf) {
@@ -32,10 +37,7 @@ fn lines(path: &Path) -> Vec<Value> {
         .collect();
     let mut expected_seq = 0;
     for line in &lines {
-        expected_seq = match line["event"].as_str() {
-            Some("start") => 1,
-            _ => expected_seq + 1,
-        };
+        expected_seq += 1;
         assert_eq!(line["seq"], expected_seq, "{line}");
         let time = line["time"].as_str().expect("a time");
         assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
@@ -60,6 +62,14 @@ fn history(lines: &[Value], key: &str) -> Vec<Value> {
         }
     }
     history
+}
+
+/// Where the server sees a peer.
+fn address(peer: &Peer) -> String {
+    peer.stream
+        .local_addr()
+        .expect("it is connected")
+        .to_string()
 }
 
 fn session_id(peer: &Peer) -> u64 {
@@ -93,7 +103,7 @@ fn a_grant_and_its_release_are_written_with_all_that_is_known() {
     assert_eq!(history.len(), 2);
     let expected = json!({
         "event": "grant", "key": "orders/42", "fence": fence,
-        "session_id": session_id(&a), "client_name": "worker-7",
+        "session_id": session_id(&a), "client_name": "worker-7", "address": address(&a),
         "is_shared": false, "ttl_ms": 30_000, "wait_ms": 0, "hold_count": 1,
         "trace_id": "4bf92f3577b34da6",
     });
@@ -101,7 +111,7 @@ fn a_grant_and_its_release_are_written_with_all_that_is_known() {
     take(&mut history[1], "held_ms");
     let expected = json!({
         "event": "release", "key": "orders/42", "fence": fence,
-        "session_id": session_id(&a), "client_name": "worker-7",
+        "session_id": session_id(&a), "client_name": "worker-7", "address": address(&a),
         "hold_count": 0, "ended": "released",
     });
     assert_eq!(history[1], expected);
@@ -133,7 +143,7 @@ fn a_grant_after_a_wait_says_how_long_and_whose_trace() {
     take(grant, "wait_ms");
     let expected = json!({
         "event": "grant", "key": "k", "fence": second,
-        "session_id": session_id(&b), "client_name": "b",
+        "session_id": session_id(&b), "client_name": "b", "address": address(&b),
         "is_shared": false, "ttl_ms": null, "hold_count": 1, "trace_id": "trace-b",
     });
     assert_eq!(*grant, expected);
@@ -192,6 +202,7 @@ fn every_way_to_lose_a_lock_has_its_word() {
     let expected = json!({
         "event": "force", "key": "forced", "fence": forced,
         "session_id": session_id(&operator), "client_name": "operator",
+        "address": address(&operator),
     });
     assert_eq!(force.expect("the operator's line"), expected);
 }
@@ -317,4 +328,253 @@ fn a_file_that_cannot_be_opened_is_said_at_the_start() {
         }
         other => panic!("not the audit log but {other:?}"),
     }
+}
+
+#[test]
+fn a_leader_writes_down_only_what_is_settled() {
+    let directory = tempfile::tempdir().unwrap();
+    let path_of = |node_id: u64| directory.path().join(format!("{node_id}.log"));
+    let mut nodes = Nodes::start_with(3, |config| {
+        config.audit_log = Some(path_of(config.node_id));
+    });
+    let leader = nodes.leader();
+    let mut peer = Peer::connect(nodes.node(leader).local_addr(), "client");
+    let settled = peer.acquire("settled", 60_000);
+    assert!(peer.release("settled", settled));
+    let expired = peer.acquire("expired", 1);
+    let path = path_of(leader as u64 + 1);
+    until("the end of the short lease is written", || {
+        history(&lines(&path), "expired").len() == 2
+    });
+    for follower in nodes.followers() {
+        nodes.stop(follower);
+    }
+    peer.send(&acquire("unsettled", 60_000, 0));
+    // It cannot be settled any more, and the leader gives up its leadership before it answers.
+    peer.is_closed_with(ErrorCode::NOT_LEADER);
+    nodes.stop(leader);
+    let lines = lines(&path);
+    let events = |key: &str| -> Vec<(String, u64)> {
+        let event = |line: &Value| {
+            let event = line["event"].as_str().expect("an event");
+            (event.to_owned(), line["fence"].as_u64().expect("a fence"))
+        };
+        history(&lines, key).iter().map(event).collect()
+    };
+    let grant_and = |end: &str, fence| vec![("grant".to_owned(), fence), (end.to_owned(), fence)];
+    assert_eq!(events("settled"), grant_and("release", settled));
+    assert_eq!(events("expired"), grant_and("loss", expired));
+    assert_eq!(events("unsettled"), []);
+    let of_server: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["key"].is_null())
+        .filter_map(|line| line["event"].as_str())
+        .collect();
+    assert_eq!(of_server, ["start", "lead", "follow", "stop"]);
+    assert_eq!(lines[0]["node_id"], leader as u64 + 1);
+}
+
+/// A server with a log, whose audit log lies beside its data.
+fn start_on(data_dir: &Path, audit_log: &Path, durability: Durability) -> Server {
+    start_with(|builder| {
+        builder.with(|config| {
+            config.data_dir = data_dir.to_owned();
+            config.durability = durability;
+            config.audit_log = Some(audit_log.to_owned());
+        })
+    })
+}
+
+/// The fences of a key that were held at a moment, if the files tell for certain.
+#[track_caller]
+fn held_at(path: &Path, key: &str, at: SystemTime) -> Vec<u64> {
+    let key = AuditKey {
+        key: key.as_bytes(),
+        db: 0,
+    };
+    let answer = holders_at(path, key, at).unwrap();
+    assert!(answer.is_certain, "{answer:?}");
+    answer.holders.iter().map(|hold| hold.fence).collect()
+}
+
+#[test]
+fn locks_that_a_start_puts_back_have_lines_and_the_start_says_how_the_last_stop_was() {
+    let (data, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = logs.path().join("audit.log");
+    let server = start_on(data.path(), &path, Durability::Fence);
+    let mut a = Peer::connect(server.local_addr(), "a");
+    let kept = a.acquire("kept", 600_000);
+    a.acquire("short", 1);
+    until("its end is written", || {
+        history(&lines(&path), "short").len() == 2
+    });
+    server.shutdown();
+    let stopped = SystemTime::now();
+    let server = start_on(data.path(), &path, Durability::Fence);
+    server.shutdown();
+
+    let lines = lines(&path);
+    let starts: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["event"] == "start")
+        .collect();
+    assert_eq!(starts[0]["last_stop"], "none");
+    assert_eq!(starts[1]["last_stop"], "clean");
+    assert_eq!(
+        (&starts[1]["restored"], &starts[1]["untold"]),
+        (&json!(1), &json!(0))
+    );
+    let history = history(&lines, "kept");
+    assert_eq!(history.len(), 2, "{history:?}");
+    assert_eq!(history[1]["event"], "restore");
+    assert_eq!(history[1]["session_id"], session_id(&a));
+    assert_eq!(history[1]["client_name"], "a");
+    assert!(history[1]["ttl_ms"].as_u64().unwrap() <= 600_000);
+    assert_eq!(held_at(&path, "kept", stopped), [kept]);
+    assert_eq!(held_at(&path, "kept", SystemTime::now()), [kept]);
+    assert!(held_at(&path, "short", stopped).is_empty());
+}
+
+#[test]
+fn after_a_crash_claims_have_lines_and_what_was_not_claimed_is_told_apart() {
+    let (data, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = logs.path().join("audit.log");
+    let server = start_on(data.path(), &path, Durability::Fence);
+    let mut a = Peer::connect(server.local_addr(), "a");
+    let claimed = a.acquire("claimed", 4_000);
+    let unclaimed = a.acquire("unclaimed", 4_000);
+    let session = a.session.expect("it has one");
+    until("both grants are written", || {
+        let lines = lines(&path);
+        history(&lines, "unclaimed").len() == 1 && history(&lines, "claimed").len() == 1
+    });
+    // What a kill would leave of both.
+    let left = wreck(data.path());
+    let left_log = logs.path().join("left.log");
+    std::fs::copy(&path, &left_log).unwrap();
+    let before = SystemTime::now();
+    server.shutdown();
+
+    let server = start_on(left.path(), &left_log, Durability::Fence);
+    let mut a = Peer::resume(server.local_addr(), "a", session, 1_000);
+    let back = a.ask(&Request::Claim(claim("claimed", claimed, 60_000)), granted);
+    assert_eq!(back, claimed);
+    until("the grace period is over", || {
+        lines(&left_log)
+            .iter()
+            .any(|line| line["event"] == "grace_over")
+    });
+    server.shutdown();
+
+    let lines = lines(&left_log);
+    let start = lines.iter().rfind(|line| line["event"] == "start").unwrap();
+    assert_eq!(start["last_stop"], "crash");
+    assert!(start["grace_ms"].as_u64().unwrap() > 0);
+    let over = lines
+        .iter()
+        .find(|line| line["event"] == "grace_over")
+        .unwrap();
+    assert_eq!(over["claimed"], 1);
+    let history = history(&lines, "claimed");
+    assert_eq!(history[1]["event"], "claim");
+    assert_eq!(history[1]["address"], address(&a));
+    assert_eq!(held_at(&left_log, "claimed", before), [claimed]);
+    let key = AuditKey {
+        key: b"unclaimed",
+        db: 0,
+    };
+    let now = SystemTime::now() + Duration::from_secs(1);
+    let answer = holders_at(&left_log, key, now).unwrap();
+    assert!(
+        answer.holders.is_empty() && !answer.is_certain,
+        "{answer:?}"
+    );
+    let notes = answer.notes.join("; ");
+    assert!(
+        notes.contains(&format!("fence {unclaimed} of a")),
+        "{notes}"
+    );
+    assert!(notes.contains("not claimed"), "{notes}");
+}
+
+#[test]
+fn redis_clients_are_named_with_database_and_owner_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = start_with(|builder| {
+        builder.with(|config| {
+            config.audit_log = Some(path.clone());
+            config.redis_listen = Some("127.0.0.1:0".parse().unwrap());
+        })
+    });
+    let mut redis = Redis::connect(&server);
+    assert_eq!(redis.say("CLIENT SETNAME billing"), "OK");
+    assert_eq!(redis.say("SELECT 3"), "OK");
+    assert_eq!(redis.say("SET orders/42 token-1 NX PX 60000"), "OK");
+    assert_eq!(redis.say("SELECT 0"), "OK");
+    assert_eq!(redis.say("SET orders/42 token-2 NX PX 60000"), "OK");
+    let mut other = Redis::connect(&server);
+    assert_eq!(other.say("DEL orders/42"), "1");
+    let address = |redis: &Redis<std::net::TcpStream>| {
+        let stream = redis.stream.get_ref();
+        stream.local_addr().unwrap().to_string()
+    };
+    let (of_redis, of_other) = (address(&redis), address(&other));
+    server.shutdown();
+
+    let lines = lines(&path);
+    let grants: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["event"] == "grant")
+        .collect();
+    let grant = grants[0];
+    assert_eq!(
+        (&grant["key"], &grant["db"]),
+        (&json!("orders/42"), &json!(3))
+    );
+    assert_eq!(grant["owner_token"], "token-1");
+    assert_eq!(grant["client_name"], "billing");
+    assert_eq!(grant["address"], of_redis);
+    assert_eq!(grants[1]["owner_token"], "token-2");
+    assert!(grants[1]["db"].is_null(), "native clients share database 0");
+    let force = lines.iter().find(|line| line["event"] == "force").unwrap();
+    assert_eq!(force["fence"], grants[1]["fence"]);
+    assert_eq!(force["address"], of_other);
+    assert_eq!(
+        force["client_name"], "redis",
+        "it has not said another name"
+    );
+}
+
+#[test]
+fn a_full_file_is_renamed_and_the_reader_finds_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = start_with(|builder| {
+        builder.with(|config| {
+            config.audit_log = Some(path.clone());
+            config.audit_rotate_bytes = 4_096;
+        })
+    });
+    let mut a = Peer::connect(server.local_addr(), "a");
+    let first = a.acquire("first", 600_000);
+    let mut count = 0;
+    until("there are three files", || {
+        let fence = a.acquire("k", 60_000);
+        assert!(a.release("k", fence));
+        count += 1;
+        std::fs::read_dir(directory.path()).unwrap().count() >= 3
+    });
+    server.shutdown();
+    assert_eq!(held_at(&path, "first", SystemTime::now()), [first]);
+    let key = AuditKey { key: b"k", db: 0 };
+    let span = server::history::TimeSpan::default();
+    let timeline = server::history::timeline(&path, key, span, usize::MAX).unwrap();
+    let of_key = timeline
+        .entries
+        .iter()
+        .filter(|entry| !entry.is_of_server());
+    assert_eq!(of_key.count(), 2 * count);
+    assert!(timeline.coverage.is_whole(), "{:?}", timeline.coverage);
+    assert!(timeline.coverage.files >= 3);
 }

@@ -35,7 +35,7 @@ pub(crate) const ASKED_FOR: &str = "a panic that a test asked for";
 
 /// A core that panics stops its server, and the test fails somewhere else, later. Better here, with
 /// the reason.
-fn no_core_may_panic() {
+pub(crate) fn no_core_may_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -306,7 +306,7 @@ impl Peer {
         while let Some((id, bytes)) = self.next_frame() {
             assert_eq!(farewell, None, "nothing comes behind the last words");
             match decode(&bytes) {
-                Reply::Error { code, message } | Reply::HelloRefused { code, message, .. }
+                Reply::Error { code, message, .. } | Reply::HelloRefused { code, message, .. }
                     if id == 0 =>
                 {
                     let message = message.as_str().to_owned();
@@ -566,7 +566,7 @@ pub(crate) fn granted(reply: Reply<'_>) -> u64 {
 
 pub(crate) fn error_code(reply: Reply<'_>) -> ErrorCode {
     match reply {
-        Reply::Error { code, message } => {
+        Reply::Error { code, message, .. } => {
             assert!(!message.as_str().is_empty(), "an error has a sentence");
             code
         }

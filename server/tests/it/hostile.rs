@@ -53,21 +53,38 @@ fn other_protocols_on_the_port_are_told_so() {
         |address| {
             let http = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec();
             let redis = b"*1\r\n$4\r\nPING\r\n".to_vec();
-            let mut tls = vec![
+            let mut client_hello = vec![
                 0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
             ];
-            tls.extend([0x5a; 500]);
+            client_hello.extend([0x5a; 500]);
             let wrong_magic = raw_frame(op::HELLO, 0, 1, b"FCNP\x01\0\x01\0\0\0\0\0\0\0");
-            for bytes in [http, redis, tls, wrong_magic] {
+            for (bytes, answer) in [(http, "HTTP/1.1 400 "), (redis, "-ERR ")] {
                 let mut peer = Peer::silent(address);
                 peer.send_bytes(&bytes);
-                let refused = peer.next_reply(|_, reply| match reply {
-                    Reply::HelloRefused { code, .. } => code,
-                    other => panic!("not refused but {other:?}"),
-                });
-                assert_eq!(refused, Some(ErrorCode::MALFORMED));
-                assert_eq!(peer.farewell(), None, "and it closes");
+                let mut heard = String::new();
+                peer.stream
+                    .read_to_string(&mut heard)
+                    .expect("text, and it closes");
+                assert!(heard.starts_with(answer), "{heard:?}");
+                assert!(
+                    heard.contains("this port speaks Fencepost's own protocol"),
+                    "{heard:?}"
+                );
             }
+            let mut peer = Peer::silent(address);
+            peer.send_bytes(&client_hello);
+            let mut alert = Vec::new();
+            let closed = peer.stream.read_to_end(&mut alert);
+            closed.expect("an alert, and it closes");
+            assert_eq!(alert, tls::ALERT_REFUSED);
+            let mut peer = Peer::silent(address);
+            peer.send_bytes(&wrong_magic);
+            let refused = peer.next_reply(|_, reply| match reply {
+                Reply::HelloRefused { code, .. } => code,
+                other => panic!("not refused but {other:?}"),
+            });
+            assert_eq!(refused, Some(ErrorCode::MALFORMED));
+            assert_eq!(peer.farewell(), None, "and it closes");
         },
     );
 }

@@ -28,7 +28,7 @@ impl Answer {
 
     /// The sentence of a refusal.
     #[track_caller]
-    fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         self.json()["error"]
             .as_str()
             .expect("a refusal has a sentence")
@@ -50,7 +50,11 @@ pub(crate) fn http_addr(server: &Server) -> SocketAddr {
 }
 
 pub(crate) fn get(server: &Server, path: &str) -> Answer {
-    ask(http_addr(server), "GET", path, "").expect("the server answers")
+    get_at(http_addr(server), path)
+}
+
+pub(crate) fn get_at(address: SocketAddr, path: &str) -> Answer {
+    ask(address, "GET", path, "").expect("the server answers")
 }
 
 /// With a header that says what the client can read.
@@ -60,9 +64,14 @@ pub(crate) fn get_as(server: &Server, path: &str, accept: &str) -> Answer {
 }
 
 /// Sends one request and reads to the end of the connection. `None`: no server is there any more.
-fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
     let request =
         format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    speak(address, &request)
+}
+
+/// Sends a request as it stands.
+pub(crate) fn speak(address: SocketAddr, request: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).ok()?;

@@ -265,7 +265,8 @@ fn the_welcome_tells_the_bounds_of_the_connection() {
     });
 }
 
-/// Acquires that wait keep their keys. A million of them could take hundreds of megabytes beyond `bytes_max`.
+/// Acquires that wait keep their keys. A million of them could take hundreds of megabytes beyond
+/// `bytes_max`.
 #[test]
 fn what_waits_counts_in_the_bytes_that_there_may_be() {
     let config = |config: &mut server::Config| config.bytes_max = 1 << 20;

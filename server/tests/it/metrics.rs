@@ -76,10 +76,10 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
 
 fn check(name: &str, family: &Family) {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    assert!(
-        name.starts_with("fencepost_") && name.chars().all(is_word),
-        "{name}"
-    );
+    let is_known = ["fencepost_", "process_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix));
+    assert!(is_known && name.chars().all(is_word), "{name}");
     assert!(family.help.len() > 5, "{name} needs more help than that");
     assert!(!family.samples.is_empty(), "{name} has no samples");
     if let Some(unit) = &family.unit {
@@ -243,7 +243,9 @@ fn the_page_of_an_idle_server_is_complete_and_well_formed() {
         "fencepost_sessions",
         "fencepost_connections",
         "fencepost_oldest_lock_age_seconds",
-        "fencepost_shard_keys{shard=\"0\"}",
+        "fencepost_fullest_shard_keys",
+        "fencepost_hand_off_seconds_count",
+        "fencepost_request_time_seconds_count",
         "fencepost_received_bytes_total",
         "fencepost_sent_bytes_total",
         "fencepost_audit_dropped_total",
@@ -251,8 +253,12 @@ fn the_page_of_an_idle_server_is_complete_and_well_formed() {
         assert_eq!(page.value(series), 0.0, "{series}");
     }
     assert!(page.value("fencepost_start_time_seconds") > 1.7e9);
-    assert!(page.value("fencepost_process_resident_memory_bytes") > 1e6);
-    assert!(page.value("fencepost_process_open_fds") > 1.0);
+    assert!(page.value("process_resident_memory_bytes") > 1e6);
+    assert!(page.value("process_virtual_memory_bytes") > 1e6);
+    assert!(page.value("process_cpu_seconds_total") > 0.0);
+    assert!(page.value("process_start_time_seconds") > 1.7e9);
+    assert!(page.value("process_open_fds") > 1.0);
+    assert!(page.value("process_max_fds") > 1.0);
     assert_eq!(page.value("fencepost_cores"), 2.0);
     assert_eq!(page.value("fencepost_limit{bound=\"keys\"}"), 16_777_216.0);
     let (_, labels, _) = &page.0["fencepost_build"].samples[0];
@@ -264,9 +270,7 @@ fn the_page_of_an_idle_server_is_complete_and_well_formed() {
         .flat_map(|family| &family.samples)
         .flat_map(|(_, labels, _)| labels.keys().map(String::as_str))
         .collect();
-    let known = [
-        "bound", "ended", "le", "protocol", "reason", "shard", "version",
-    ];
+    let known = ["bound", "ended", "le", "protocol", "reason", "version"];
     assert_eq!(labels, BTreeSet::from(known));
 }
 
@@ -335,6 +339,7 @@ fn the_page_counts_what_was_done() {
         ("fencepost_leases_lost_total{reason=\"forced\"}", 1.0),
         ("fencepost_leases_lost_total{reason=\"session_ended\"}", 0.0),
         ("fencepost_expiry_lag_seconds_count", 1.0),
+        ("fencepost_hand_off_seconds_count", 1.0),
         ("fencepost_locks_held", 0.0),
         ("fencepost_waiters", 0.0),
         ("fencepost_keys", 2.0),
@@ -345,12 +350,33 @@ fn the_page_counts_what_was_done() {
         assert_eq!(page.value(series), expected, "{series}");
     }
     assert!(page.value("fencepost_received_bytes_total") > 100.0);
-    let by_shard: f64 = page.0["fencepost_shard_keys"]
-        .samples
-        .iter()
-        .map(|(_, _, keys)| keys)
-        .sum();
-    assert_eq!(by_shard, 2.0);
+    // The first batch of a core is timed, and one of 64 after it.
+    let timed = page.value("fencepost_request_time_seconds_count");
+    let batches = page.value("fencepost_request_batches_total");
+    assert!(1.0 <= timed && timed <= batches, "{timed} of {batches}");
+}
+
+/// A page had 32 series for each core, which no reader looked at.
+#[test]
+fn shards_have_series_for_a_reader_that_asks() {
+    let server = start_with_http();
+    let mut a = Peer::connect(server.local_addr(), "a");
+    a.acquire("k", 60_000);
+    a.acquire("l", 60_000);
+    let page = Page::read(&server);
+    assert!(!page.0.contains_key("fencepost_shard_keys"));
+    assert!([1.0, 2.0].contains(&page.value("fencepost_fullest_shard_keys")));
+
+    let answer = get(&server, "/metrics?shards");
+    let page = Page(parse(&as_openmetrics(&answer.body)));
+    let shards = &page.0["fencepost_shard_keys"].samples;
+    assert_eq!(shards.len() as f64, page.value("fencepost_shards"));
+    let keys: f64 = shards.iter().map(|(_, _, keys)| keys).sum();
+    assert_eq!(keys, 2.0);
+
+    let answer = get(&server, "/metrics?shard");
+    assert_eq!(answer.status, 400);
+    assert!(answer.body.contains("shards"), "{}", answer.body);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The Redis port beside the native one: the same locks, the same durability, the same limits. What
 //! it says to Redis clients command by command is tested in `tests/redis`, against Redis itself.
 
-use crate::common::{LONG_MS, Peer, acquire, start_with, until};
+use crate::common::{LONG_MS, PATIENCE, Peer, acquire, start_with, until};
 use crate::durable::wreck;
 use crate::http::{free_port, get};
 use protocol::{NO_END_MS, Reply};
@@ -20,13 +20,18 @@ pub(crate) struct Redis<S: Read + Write> {
 
 impl Redis<TcpStream> {
     pub(crate) fn connect(server: &Server) -> Self {
-        let address = server.redis_addr().expect("it has a Redis port");
-        Redis::on(TcpStream::connect(address).unwrap())
+        Redis::at(server.redis_addr().expect("it has a Redis port"))
+    }
+
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Redis::on(stream)
     }
 }
 
 impl<S: Read + Write> Redis<S> {
-    fn on(stream: S) -> Self {
+    pub(crate) fn on(stream: S) -> Self {
         Redis {
             stream: BufReader::new(stream),
         }
@@ -66,6 +71,15 @@ impl<S: Read + Write> Redis<S> {
         self.read()
     }
 
+    /// As `say`; `None` if the connection ends before the answer.
+    pub(crate) fn try_say(&mut self, command: &str) -> Option<String> {
+        self.send(&command.split(' ').collect::<Vec<_>>());
+        match self.stream.fill_buf() {
+            Ok([_, ..]) => Some(self.read()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn number(&mut self, command: &str) -> i64 {
         let answer = self.say(command);
         answer
@@ -74,7 +88,7 @@ impl<S: Read + Write> Redis<S> {
     }
 }
 
-fn start(change: impl FnOnce(&mut Config)) -> Server {
+pub(crate) fn start(change: impl FnOnce(&mut Config)) -> Server {
     start_with(|builder| {
         builder.with(|config| {
             config.redis_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -1,10 +1,11 @@
 //! A request whose answer was lost is sent again, and takes effect once.
 
 use crate::common::{
-    LONG_MS, Peer, acquire, error_code, granted, hello_for, reentrant, release, renew,
+    LONG_MS, Peer, acquire, error_code, granted, hello_for, plain, reentrant, release, renew,
     session_bound, shared, start, until,
 };
-use protocol::{ErrorCode, Reply};
+use protocol::{ErrorCode, Reply, Request};
+use std::time::{Duration, Instant};
 
 fn grant(reply: Reply<'_>) -> (u64, u32) {
     match reply {
@@ -148,6 +149,57 @@ fn a_repeated_acquire_that_was_still_waiting_is_asked_anew() {
     id = waiter.next_id();
     assert!(waiter.release("k", fence));
     assert!(waiter.next_id() > id);
+}
+
+#[test]
+fn waiters_that_come_back_after_a_start_stand_in_line_by_age() {
+    /// For so long after its start a server puts those that come back in by age.
+    const LINE_BY_AGE: Duration = Duration::from_secs(2);
+    const ATTEMPTS_MAX: u32 = 20;
+    for _ in 0..ATTEMPTS_MAX {
+        let begin = Instant::now();
+        let server = start();
+        let address = server.local_addr();
+        let mut holder = Peer::connect(address, "holder");
+        let mut observer = Peer::connect(address, "observer");
+        let held = holder.acquire("k", LONG_MS);
+        let mut waiters: Vec<_> = [100, 300, 200]
+            .map(|waited_ms| {
+                let mut waiter = Peer::connect(address, "waiter");
+                let id = waiter.stand_in_line("k", 0, &mut observer);
+                waiter = waiter.come_back("waiter");
+                (waited_ms, id, waiter)
+            })
+            .into();
+        until("all have left the line", || observer.queue_length("k") == 0);
+        for (stand, (waited_ms, id, waiter)) in (1..).zip(&mut waiters) {
+            let request = protocol::Acquire {
+                waited_ms: *waited_ms,
+                ..plain("k", LONG_MS, LONG_MS)
+            };
+            waiter.send_as(*id, &Request::Acquire(request), true);
+            until("it stands in line again", || {
+                observer.queue_length("k") == stand
+            });
+        }
+        if begin.elapsed() > LINE_BY_AGE {
+            continue;
+        }
+        let mut fence = held;
+        assert!(holder.release("k", fence));
+        for oldest in [300, 200, 100] {
+            let (_, id, waiter) = waiters
+                .iter_mut()
+                .find(|(waited_ms, ..)| *waited_ms == oldest)
+                .expect("it is one of the three");
+            let next = waiter.reply(*id, granted);
+            assert_eq!(next, fence + 1, "after {oldest} ms in line");
+            fence = next;
+            assert!(waiter.release("k", fence));
+        }
+        return;
+    }
+    panic!("this machine is too slow for this test: {ATTEMPTS_MAX} times over {LINE_BY_AGE:?}");
 }
 
 #[test]

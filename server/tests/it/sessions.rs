@@ -1,9 +1,14 @@
 //! Sessions: several connections, comes and goes, time that runs out, and which connection is told.
 
 use crate::common::{
-    LONG_MS, OwnedPush, Peer, acquire, granted, hello, hello_for, lost, session_bound, start, until,
+    LONG_MS, OwnedPush, Peer, acquire, granted, hello, hello_for, lost, session_bound, start,
+    start_with, until,
 };
 use protocol::{ErrorCode, Hello, LostReason, Opening, Reply, Request, SessionKey, SessionSecret};
+use server::Pause;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// A session that ends soon after its last sign of life.
 const SHORT_MS: u32 = 300;
@@ -155,6 +160,36 @@ fn a_client_that_comes_back_too_late_gets_a_new_session_and_finds_nothing() {
     assert!(!back.is_resumed);
     assert_ne!(back.session, Some(session));
     assert!(!back.release("k", fence));
+}
+
+/// The session ended between the look for it and the keep-alive, and the client was told all the
+/// same that it had been resumed.
+#[test]
+fn a_session_that_ends_while_it_is_resumed_is_not_resumed() {
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let server = start_with(|builder| {
+        let is_armed = is_armed.clone();
+        builder.on_pause(move |at| {
+            if at == Pause::BeforeKeepAlive && is_armed.swap(false, Ordering::SeqCst) {
+                let found = Instant::now();
+                until("the session's time has passed", || {
+                    found.elapsed() > Duration::from_millis(u64::from(SHORT_MS) + 5)
+                });
+            }
+        })
+    });
+    let address = server.local_addr();
+    until("a session was found and then ended", || {
+        is_armed.store(false, Ordering::SeqCst);
+        let peer = Peer::open(address, hello_for("a", SHORT_MS));
+        let session = peer.session.expect("a session");
+        is_armed.store(true, Ordering::SeqCst);
+        let back = Peer::resume(address, "a", session, 100);
+        // On a busy machine the session may have ended before it was looked for.
+        let was_found = !is_armed.load(Ordering::SeqCst);
+        assert!(!was_found || !back.is_resumed);
+        was_found
+    });
 }
 
 #[test]

@@ -305,7 +305,7 @@ fn leases_and_sessions_are_no_longer_than_the_bound() {
     let mut peer = Peer::connect(server.local_addr(), "peer");
     let fence = peer.ask(&acquire("k", 30_000, 0), granted);
     let names_the_bound = |reply: Reply<'_>| {
-        let Reply::Error { code, message } = reply else {
+        let Reply::Error { code, message, .. } = reply else {
             panic!("{reply:?}");
         };
         assert_eq!(code, ErrorCode::MALFORMED);

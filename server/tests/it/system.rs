@@ -17,7 +17,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn systemd_hears_when_the_program_is_ready_and_when_it_stops() {
+fn systemd_hears_when_the_program_is_ready_reloads_and_stops() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -37,6 +37,11 @@ fn systemd_hears_when_the_program_is_ready_and_when_it_stops() {
             .spawn()
             .unwrap(),
     );
+    let ready = hear();
+    assert!(ready.lines().any(|line| line == "READY=1"), "{ready}");
+    kill_process(Pid::from_child(&program.0), Signal::HUP).unwrap();
+    let reloading = hear();
+    assert!(reloading.starts_with("RELOADING=1\n"), "{reloading}");
     let ready = hear();
     assert!(ready.lines().any(|line| line == "READY=1"), "{ready}");
     kill_process(Pid::from_child(&program.0), Signal::TERM).unwrap();

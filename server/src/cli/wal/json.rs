@@ -198,6 +198,46 @@ pub(super) enum RecordJson {
         sequence: u64,
     },
     Synced,
+    TurnsEnded,
+    Answered {
+        session_id: u64,
+        request: u64,
+        fence: u64,
+        count: u32,
+    },
+    NodeIs {
+        node: u64,
+        disk: u64,
+    },
+    Vote {
+        group: u16,
+        term: u64,
+        node: u64,
+        is_committed: bool,
+    },
+    Entry {
+        group: u16,
+        index: u64,
+        term: u64,
+        node: u64,
+        bytes: u32,
+    },
+    EntryPart {
+        group: u16,
+        bytes: usize,
+    },
+    Truncated {
+        group: u16,
+        from: u64,
+    },
+    Purged {
+        group: u16,
+        index: u64,
+    },
+    ImagePart {
+        group: u16,
+        bytes: usize,
+    },
 }
 
 impl RecordJson {
@@ -289,6 +329,52 @@ impl RecordJson {
             } => RecordJson::SnapshotEnd { records, log_end },
             Record::Continued { sequence } => RecordJson::Continued { sequence },
             Record::Synced => RecordJson::Synced,
+            Record::TurnsEnded => RecordJson::TurnsEnded,
+            Record::Answered {
+                session,
+                request,
+                fence,
+                count,
+            } => RecordJson::Answered {
+                session_id: session,
+                request,
+                fence,
+                count,
+            },
+            Record::NodeIs { node, disk } => RecordJson::NodeIs { node, disk },
+            Record::Vote {
+                group,
+                term,
+                node,
+                is_committed,
+            } => RecordJson::Vote {
+                group,
+                term,
+                node,
+                is_committed,
+            },
+            Record::EntryBegin {
+                group, id, bytes, ..
+            } => RecordJson::Entry {
+                group,
+                index: id.index,
+                term: id.term,
+                node: id.node,
+                bytes,
+            },
+            Record::EntryPart { group, part } => RecordJson::EntryPart {
+                group,
+                bytes: part.len(),
+            },
+            Record::Truncated { group, from } => RecordJson::Truncated { group, from },
+            Record::Purged { group, id } => RecordJson::Purged {
+                group,
+                index: id.index,
+            },
+            Record::ImagePart { group, part } => RecordJson::ImagePart {
+                group,
+                bytes: part.len(),
+            },
         }
     }
 }

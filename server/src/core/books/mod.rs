@@ -7,26 +7,24 @@
 //! A change is booked after the engine has made it and before the peer is told: the reply may
 //! wait for the record (`durable_replies.rs`).
 //!
-//! | file         | what                                                                     |
-//! |--------------|--------------------------------------------------------------------------|
-//! | `record.rs`  | what is written down of which change                                     |
-//! | `losses.rs`  | locks that the engine takes from their owners, booked on whichever core  |
+//! `record.rs` has what is written down of which change. Locks that the engine takes from their
+//! owners are booked by `core/losses.rs`, on whichever core finds out.
 
-mod losses;
 mod record;
-
-pub(crate) use losses::Losses;
 
 use super::durable_replies::DurableReplies;
 use super::shared::Shared;
-use super::waiter::{Terms, Waiter};
+use crate::conn::connection::Connection;
 use crate::observe::audit::Audit;
 use crate::observe::metrics::CoreMetrics;
 use crate::session::Session;
+use crate::session::operator::Operator;
+use crate::session::waiter::{Terms, Waiter};
 use engine::{Fence, Grant, Holder, Tick};
 use record::RecordTerms;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) struct Books {
     core: usize,
@@ -62,13 +60,13 @@ impl Books {
         self.shared.audit()
     }
 
-    /// `owner` was granted a lock that `asker` asked for: the same session, unless the lock is
-    /// detached. The asker waited for it so long.
+    /// `owner` was granted a lock that `asker` asked for: its session, unless the lock is detached.
+    /// The asker waited for it so long.
     #[inline]
     pub(crate) fn granted(
         &self,
         owner: &Session,
-        asker: &Arc<Session>,
+        asker: &Connection,
         terms: &Terms<'_>,
         grant: &Grant,
         waited_ms: u64,
@@ -81,9 +79,18 @@ impl Books {
             self.count_begun(owner);
         }
         if let Some(audit) = self.audit() {
-            audit.granted(Some(asker.clone()), terms, grant, waited_ms);
+            audit.granted(asker.actor(), terms, grant, waited_ms);
+        }
+        if !terms.trace_id.is_empty() {
+            log_traced(terms, grant, waited_ms);
         }
         self.record_grant(owner, grant, &RecordTerms::of(terms), now);
+    }
+
+    /// A grant, booked before, went to a waiter so long after the last holder was rid of the lock.
+    pub(crate) fn handed_off(&self, after: Duration) {
+        let us = after.as_micros() as u64;
+        self.metrics().hand_off.record_alone(us);
     }
 
     /// A grant found its connection gone. The lock was given back after `held_ms`; `None`: it had
@@ -98,30 +105,28 @@ impl Books {
     ) {
         let metrics = self.metrics();
         metrics.holds_begun.bump();
-        let waited_ms = waiter.asked.ms_until(now);
-        if let Some(audit) = self.audit() {
-            audit.granted(session.clone(), &waiter.terms(), grant, waited_ms);
-        }
         if let Some(held_ms) = held_ms {
             metrics.holds_ended.bump();
             metrics.grants_returned.bump();
             metrics.held.record_alone(held_ms);
-            if let Some(audit) = self.audit() {
-                audit.returned(session, &waiter.key, grant.fence.get(), held_ms);
-            }
+        }
+        if let Some(audit) = self.audit() {
+            let waited_ms = waiter.asked.ms_until(now);
+            audit.returned(session, &waiter.terms(), grant, waited_ms, held_ms);
         }
     }
 
-    /// A session claimed a lock that it held before the server restarted. `is_new`: it had not
-    /// claimed it before.
+    /// A client claimed a lock that its session held before the server restarted. `is_new`: it had
+    /// not claimed it before.
     pub(crate) fn claimed(
         &self,
-        session: &Arc<Session>,
+        asker: &Connection,
         terms: &Terms<'_>,
         grant: &Grant,
         is_new: bool,
         now: Tick,
     ) {
+        let session = &asker.session;
         if is_new {
             self.count_begun(session);
             self.shared.recovery.count_claim();
@@ -129,7 +134,7 @@ impl Books {
         self.record_grant(session, grant, &RecordTerms::of(terms), now);
         self.record_superseded(terms.key);
         if let Some(audit) = self.audit() {
-            audit.granted(Some(session.clone()), terms, grant, 0);
+            audit.claimed(asker.actor(), terms, grant);
         }
     }
 
@@ -162,12 +167,12 @@ impl Books {
         self.record_renewal(session, key, fence, until, now);
     }
 
-    /// `owner`'s lock was given back by `asker`: the same session, unless the lock is detached.
+    /// `owner`'s lock was given back by `asker`: its session, unless the lock is detached.
     #[inline]
     pub(crate) fn released(
         &self,
         owner: &Session,
-        asker: &Arc<Session>,
+        asker: &Connection,
         given_back: &GivenBack<'_>,
         now: Tick,
     ) {
@@ -183,9 +188,11 @@ impl Books {
             metrics.holds_ended.bump();
             metrics.held.record_alone(held_ms);
             owner.count_held(self.core, -1);
+            let holdings = &self.shared.engine.host().losses.holdings;
+            holdings.remove(key, fence.get());
         }
         if let Some(audit) = self.audit() {
-            audit.released(asker, key, fence.get(), count, held_ms);
+            audit.released(asker.actor(), key, fence.get(), count, held_ms);
         }
         self.record_release(key, fence.get(), count, now);
     }
@@ -196,10 +203,24 @@ impl Books {
     }
 
     /// `operator` took a lock away from its holder. That the holder lost it is booked by
-    /// [`Losses`].
-    pub(crate) fn forced(&self, operator: &Arc<Session>, key: &[u8], fence: Fence, now: Tick) {
+    /// [`Losses`](super::losses::Losses).
+    pub(crate) fn forced(&self, operator: &Connection, key: &[u8], fence: Fence, now: Tick) {
         if let Some(audit) = self.audit() {
-            audit.forced(operator, key, fence.get());
+            audit.forced(operator.actor(), key, fence.get());
+        }
+        self.record_taken_away(key, fence, now);
+    }
+
+    /// The same by an operator over HTTP.
+    pub(crate) fn forced_over_http(
+        &self,
+        operator: Arc<Operator>,
+        key: &[u8],
+        fence: Fence,
+        now: Tick,
+    ) {
+        if let Some(audit) = self.audit() {
+            audit.forced_over_http(operator, key, fence.get());
         }
         self.record_taken_away(key, fence, now);
     }
@@ -223,4 +244,12 @@ impl Books {
         self.metrics().holds_begun.bump();
         owner.count_held(self.core, 1);
     }
+}
+
+/// A grant whose asker named its trace has a line in the log, for operators that follow traces
+/// there.
+#[cold]
+fn log_traced(terms: &Terms<'_>, grant: &Grant, waited_ms: u64) {
+    let (key, fence, trace_id) = (terms.key.escape_ascii(), grant.fence.get(), terms.trace_id);
+    tracing::debug!(%key, fence, trace_id, waited_ms, "granted");
 }

@@ -18,14 +18,17 @@
 //!   was read later.
 //!
 //! In `fence` one thing more can go wrong: a core that takes a lock away asks whether it is a long
-//! one before the core that granted it has said so. Then it writes nothing down. So the granting
-//! core first says so and then looks whether the lock is still there; the other core first takes it
-//! away and then asks. Each has a fence in between, so one of them finds out.
+//! one before the core that granted it has said so. Then it writes nothing down, and its answer
+//! waits for nothing. So the granting core first says so and then looks whether the lock is still
+//! there; the other core first takes it away and then asks. Each has a fence in between, so one of
+//! them finds out. If it is the granting core, it does not write the grant down either: a kill
+//! between the grant's record and its end would bring back what was answered as taken away.
 
 use super::Books;
 use crate::core::pauses::Pause;
-use crate::core::waiter::Terms;
 use crate::session::Session;
+use crate::session::detached;
+use crate::session::waiter::Terms;
 use crate::storage::Storage;
 use engine::{Fence, Grant, Holder, Key, Mode, Span, Tick};
 use std::sync::atomic;
@@ -90,6 +93,10 @@ impl Books {
                 }
             }
             self.follow(storage, session, terms.key, grant.fence.get());
+            if !self.is_held(terms.key, grant.fence, now) {
+                storage.long.remove(terms.key, grant.fence.get());
+                return;
+            }
         }
         if grant.count > 1 {
             let change = CountChange::Up(session);
@@ -109,9 +116,6 @@ impl Books {
                 note: terms.note,
             },
         );
-        if storage.scope == Scope::Fences && !self.is_held(terms.key, grant.fence, now) {
-            self.record_release(terms.key, grant.fence.get(), 0, now);
-        }
     }
 
     fn is_held(&self, key: &[u8], fence: Fence, now: Tick) -> bool {
@@ -125,14 +129,30 @@ impl Books {
         self.shared.pause(Pause::BeforeFollow);
         storage.long.insert(key, fence);
         session.mark_logged();
-        // Paired with the one in `record_taken_away`, and with that of `Session::is_bound`: a sign
-        // of life on another core either finds the session marked, or shows in the deadline that is
-        // read here.
+        // Paired with the one in `LongLeases::take_away`, and with that of `Session::is_bound`: a
+        // sign of life on another core either finds the session marked, or shows in the deadline
+        // that is read here.
         atomic::fence(atomic::Ordering::SeqCst);
         // With every long lease: which core's record of the session comes first does not matter
         // then.
         let deadline = self.shared.engine.session_deadline(session.id);
         self.push_session(storage, session, deadline);
+    }
+
+    /// In a cluster, a request is written down beside the grant that answers it: the next leader
+    /// knows it then when it is repeated. Called in the turn that records the grant.
+    pub(crate) fn answered(&self, asker: &Session, request_id: u64, grant: &Grant) {
+        let storage = self.shared.storage.as_ref();
+        if storage.is_some_and(|storage| storage.journal.holds_all_replies())
+            && asker.public_id > detached::SESSION_ID
+        {
+            self.replies.push_record(&Record::Answered {
+                session: asker.public_id,
+                request: request_id,
+                fence: grant.fence.get(),
+                count: grant.count,
+            });
+        }
     }
 
     fn push_granted(&self, storage: &Storage, lease: wal::Lease<'_>) {
@@ -256,8 +276,6 @@ impl Books {
     /// A lock was taken away from its holder, which may not even have been told that it had it.
     pub(super) fn record_taken_away(&self, key: &[u8], fence: Fence, now: Tick) {
         self.shared.pause(Pause::BeforeTakenAway);
-        // Paired with the one in `follow`.
-        atomic::fence(atomic::Ordering::SeqCst);
         self.shared.recovery.note_taken_away(key, fence);
         match &self.shared.storage {
             Some(storage) if storage.scope == Scope::Fences => {

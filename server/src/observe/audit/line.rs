@@ -1,13 +1,17 @@
-//! The JSON of an audit event.
+//! The JSON of an audit event. `docs/audit.md` says what each field means.
 
-use super::{Event, What};
+use super::event::{
+    About, Begun, Event, FirstLine, LastStop, LockEvent, Refused, RestoredCounts, ServerEvent,
+    What, Who,
+};
 use crate::observe::json_text::text_and_hex;
+use crate::session::redis_form;
 use engine::Lost;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// One line. Fields that do not apply to an event are left out.
+/// A line about a lock. Fields that do not apply to an event are left out.
 #[derive(Serialize)]
 struct Line<'a> {
     seq: u64,
@@ -17,20 +21,34 @@ struct Line<'a> {
     key: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
+    /// Left out for database 0, which native clients share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    db: Option<u8>,
     fence: u64,
+    #[serde(flatten)]
+    who: Names<'a>,
+    #[serde(flatten)]
+    rest: Rest<'a>,
+}
+
+#[derive(Serialize, Default)]
+struct Names<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<u64>,
     /// Left out for a session that has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     client_name: Option<&'a str>,
-    #[serde(flatten)]
-    rest: Rest<'a>,
+    /// Left out where the client did nothing itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_name: Option<&'a str>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Rest<'a> {
-    Grant {
+    Begun {
         is_shared: bool,
         /// `null`: as long as its session.
         ttl_ms: Option<u32>,
@@ -38,6 +56,15 @@ enum Rest<'a> {
         hold_count: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
         trace_id: Option<&'a str>,
+        #[serde(flatten)]
+        owner: Owner<'a>,
+    },
+    Restored {
+        is_shared: bool,
+        ttl_ms: Option<u32>,
+        held_ms: u64,
+        #[serde(flatten)]
+        owner: Owner<'a>,
     },
     Release {
         held_ms: u64,
@@ -50,40 +77,189 @@ enum Rest<'a> {
         late_ms: u64,
         ended: &'static str,
     },
-    Force {},
+    Nothing {},
 }
 
-/// A line about the log itself.
+/// What a client of Redis set.
 #[derive(Serialize)]
-struct Remark {
+struct Owner<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_token: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_token_hex: Option<String>,
+}
+
+impl<'a> Owner<'a> {
+    fn new(token: Option<&'a [u8]>) -> Self {
+        let (text, hex) = token.map(text_and_hex).unzip();
+        Owner {
+            owner_token: text,
+            owner_token_hex: hex.flatten(),
+        }
+    }
+}
+
+/// A line about the server or the log itself.
+#[derive(Serialize)]
+struct Remark<T> {
     seq: u64,
     time: String,
     event: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dropped: Option<u64>,
+    #[serde(flatten)]
+    rest: T,
 }
 
+#[derive(Serialize)]
+struct Started {
+    version: &'static str,
+    last_stop: LastStop,
+    grace_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_id: Option<u64>,
+    #[serde(flatten)]
+    counts: RestoredCounts,
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    dropped: u64,
+}
+
+#[derive(Serialize)]
+struct GraceOver {
+    claimed: u64,
+}
+
+#[derive(Serialize)]
+struct Lead {
+    term: u64,
+    #[serde(flatten)]
+    counts: RestoredCounts,
+}
+
+#[derive(Serialize)]
+struct Refusal<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    db: Option<u8>,
+    #[serde(flatten)]
+    who: Names<'a>,
+    what: &'static str,
+    why: &'a str,
+}
+
+#[derive(Serialize)]
+struct Nothing {}
+
 pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event: &Event) {
-    let (key, key_hex) = text_and_hex(&event.key);
-    let (name, rest) = match &event.what {
-        What::Grant {
+    match &event.about {
+        About::Lock(lock) => append_lock(out, seq, time, lock),
+        About::Server(ServerEvent::GraceOver { claimed }) => {
+            let claimed = *claimed;
+            append_remark(out, seq, time, "grace_over", GraceOver { claimed });
+        }
+        About::Server(ServerEvent::Lead { term, counts }) => {
+            let (term, counts) = (*term, *counts);
+            append_remark(out, seq, time, "lead", Lead { term, counts });
+        }
+        About::Server(ServerEvent::Follow) => {
+            append_remark(out, seq, time, "follow", Nothing {});
+        }
+        About::Refusal(refused) => append_refusal(out, seq, time, refused),
+    }
+}
+
+fn append_lock(out: &mut Vec<u8>, seq: u64, time: SystemTime, lock: &LockEvent) {
+    let (db, key) = match redis_form::split(&lock.key) {
+        (0, _) => (None, &*lock.key),
+        (db, key) => (Some(db), key),
+    };
+    let (key, key_hex) = text_and_hex(key);
+    let (event, rest) = told(&lock.what);
+    let line = Line {
+        seq,
+        time: rfc3339(time),
+        event,
+        key,
+        key_hex,
+        db,
+        fence: lock.fence,
+        who: names(&lock.who),
+        rest,
+    };
+    append(out, &line);
+}
+
+fn append_refusal(out: &mut Vec<u8>, seq: u64, time: SystemTime, refused: &Refused) {
+    let named = refused.key.as_deref().map(redis_form::split);
+    let (key, key_hex) = named.map(|(_, key)| text_and_hex(key)).unzip();
+    let refusal = Refusal {
+        key,
+        key_hex: key_hex.flatten(),
+        db: named.map(|(db, _)| db).filter(|db| *db != 0),
+        who: names(&refused.who),
+        what: refused.what,
+        why: &refused.why,
+    };
+    append_remark(out, seq, time, "refuse", refusal);
+}
+
+fn names(who: &Who) -> Names<'_> {
+    match who {
+        Who::Stranger {
+            address,
+            token_name,
+        } => Names {
+            address: (!address.is_empty()).then_some(&**address),
+            token_name: token_name.as_deref(),
+            ..Names::default()
+        },
+        Who::Client(actor) => Names {
+            session_id: Some(actor.session.public_id),
+            client_name: Some(actor.client_name()),
+            address: Some(&actor.address),
+            token_name: actor.token_name.as_deref(),
+        },
+        Who::Operator(operator) => Names {
+            address: Some(&operator.address),
+            token_name: Some(&*operator.token_name).filter(|name| !name.is_empty()),
+            ..Names::default()
+        },
+        Who::Session(session) => Names {
+            session_id: Some(session.public_id),
+            client_name: Some(&session.client_name),
+            ..Names::default()
+        },
+        Who::Gone { session_id } => Names {
+            session_id: Some(*session_id),
+            ..Names::default()
+        },
+        Who::Unknown => Names::default(),
+    }
+}
+
+fn told(what: &What) -> (&'static str, Rest<'_>) {
+    match what {
+        What::Grant(begun) => ("grant", told_begun(begun)),
+        What::Claim(begun) => ("claim", told_begun(begun)),
+        What::Restore {
             mode,
+            held_ms,
             ttl_ms,
-            wait_ms,
-            hold_count,
-            trace_id,
+            owner_token,
         } => {
-            let rest = Rest::Grant {
+            let rest = Rest::Restored {
                 is_shared: mode.is_shared(),
                 ttl_ms: *ttl_ms,
-                wait_ms: *wait_ms,
-                hold_count: *hold_count,
-                trace_id: trace_id.as_deref(),
+                held_ms: *held_ms,
+                owner: Owner::new(owner_token.as_deref()),
             };
-            ("grant", rest)
+            ("restore", rest)
         }
+        What::Lapse => ("lapse", Rest::Nothing {}),
         What::Release {
             held_ms,
             hold_count,
@@ -119,47 +295,54 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
             };
             ("loss", rest)
         }
-        What::Force => ("force", Rest::Force {}),
-    };
-    let line = Line {
-        seq,
-        time: rfc3339(time),
-        event: name,
-        key,
-        key_hex,
-        fence: event.fence,
-        session_id: event.session.as_ref().map(|session| session.public_id),
-        client_name: event.session.as_ref().map(|session| &*session.client_name),
-        rest,
-    };
-    append(out, &line);
+        What::Force => ("force", Rest::Nothing {}),
+    }
 }
 
-pub(super) fn append_start(out: &mut Vec<u8>, seq: u64) {
-    append_remark(out, seq, "start", Some(env!("CARGO_PKG_VERSION")), None);
+fn told_begun(begun: &Begun) -> Rest<'_> {
+    Rest::Begun {
+        is_shared: begun.mode.is_shared(),
+        ttl_ms: begun.ttl_ms,
+        wait_ms: begun.wait_ms,
+        hold_count: begun.hold_count,
+        trace_id: begun.trace_id.as_deref(),
+        owner: Owner::new(begun.owner_token.as_deref()),
+    }
 }
 
+pub(super) fn append_start(out: &mut Vec<u8>, seq: u64, first: &FirstLine) {
+    let started = Started {
+        version: env!("CARGO_PKG_VERSION"),
+        last_stop: first.last_stop(),
+        grace_ms: first.start.grace_ms,
+        node_id: Some(first.start.node_id).filter(|node_id| *node_id != 0),
+        counts: first.counts,
+    };
+    append_remark(out, seq, SystemTime::now(), "start", started);
+}
+
+/// `observe/history/files.rs` looks for this line, to the last byte.
 pub(super) fn append_stop(out: &mut Vec<u8>, seq: u64) {
-    append_remark(out, seq, "stop", None, None);
+    append_remark(out, seq, SystemTime::now(), "stop", Nothing {});
 }
 
 pub(super) fn append_dropped(out: &mut Vec<u8>, seq: u64, dropped: u64) {
-    append_remark(out, seq, "dropped", None, Some(dropped));
+    append_remark(out, seq, SystemTime::now(), "dropped", Dropped { dropped });
 }
 
 fn append_remark(
     out: &mut Vec<u8>,
     seq: u64,
+    time: SystemTime,
     event: &'static str,
-    version: Option<&'static str>,
-    dropped: Option<u64>,
+    rest: impl Serialize,
 ) {
+    let time = rfc3339(time);
     let remark = Remark {
         seq,
-        time: rfc3339(SystemTime::now()),
+        time,
         event,
-        version,
-        dropped,
+        rest,
     };
     append(out, &remark);
 }

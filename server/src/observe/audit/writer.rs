@@ -1,13 +1,17 @@
 //! The thread that writes the audit log.
 
+use super::event::{FirstLine, Restoration, Start};
+use super::file::{LogFile, Rotation, open};
+use super::sink::Sink;
 use super::{Audit, EVENTS_MAX, Event, line};
+use crate::observe::history::files::Tail;
 use crate::system::clock::Clock;
 use crate::system::panics::Watch;
 use crate::system::standby::Standby;
 use engine::Tick;
 use parking_lot::Mutex;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,33 +42,52 @@ pub(crate) struct Writer {
 }
 
 enum Stage {
-    Prepared { standby: Standby, file: File },
+    Prepared {
+        standby: Standby,
+        file: LogFile,
+        tail: Tail,
+    },
     Running(JoinHandle<()>),
     Ended,
 }
 
 impl Writer {
     /// Opens the file for appending and starts the thread. Nothing is written yet.
-    pub(crate) fn prepare(path: &Path, clock: Clock) -> io::Result<Writer> {
-        let file = open(path)?;
+    pub(crate) fn prepare(path: &Path, clock: Clock, rotation: Rotation) -> io::Result<Writer> {
+        let next = Arc::default();
+        let (file, tail) = LogFile::open(path, rotation, Arc::clone(&next))?;
         let standby = Standby::spawn("audit".to_owned())?;
         Ok(Writer {
             path: path.to_owned(),
             audit: Arc::new(Audit::new(clock, EVENTS_MAX)),
-            next: Arc::default(),
-            stage: Stage::Prepared { standby, file },
+            next,
+            stage: Stage::Prepared {
+                standby,
+                file,
+                tail,
+            },
         })
     }
 
-    /// Begins to write. The thread holds `watch` while it runs.
-    pub(crate) fn begin(&mut self, watch: Watch) {
+    /// Begins to write, with the start and what it put back. The thread holds `watch` while it
+    /// runs.
+    pub(crate) fn begin(&mut self, watch: Watch, start: Start, restoration: Restoration) {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
-            Stage::Prepared { standby, file } => {
-                let (audit, next) = (self.audit.clone(), self.next.clone());
-                let file = LogFile { file, next };
+            Stage::Prepared {
+                standby,
+                file,
+                tail,
+            } => {
+                let audit = self.audit.clone();
+                let first = FirstLine {
+                    start,
+                    counts: restoration.counts,
+                    tail,
+                };
+                audit.restored(restoration.events);
                 let thread = standby.begin(move || {
                     let _watch = watch;
-                    write_all(&audit, file);
+                    write_all(&audit, file, first);
                 });
                 self.stage = Stage::Running(thread);
             }
@@ -105,85 +128,36 @@ impl Drop for Writer {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        // Keys and clients' names are not for other users of the machine.
-        options.mode(0o640);
-    }
-    options.open(path)
-}
-
-/// Where lines are written to.
-pub(super) trait Sink: Write {
-    /// Waits until what was written has reached the disk.
-    fn sync(&mut self) -> io::Result<()>;
-
-    /// Called between two lines. Goes on in the next file, if there is one.
-    fn turn_over(&mut self) {}
-}
-
-/// The file that is written, and the slot where `reopen` leaves the next one.
-struct LogFile {
-    file: File,
-    next: Arc<Mutex<Option<File>>>,
-}
-
-impl Write for LogFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Sink for LogFile {
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_all()
-    }
-
-    fn turn_over(&mut self) {
-        let next = self.next.lock().take();
-        if let Some(next) = next {
-            if let Err(error) = self.sync() {
-                tracing::error!("the audit log so far may not have reached the disk: {error}");
-            }
-            self.file = next;
-        }
-    }
-}
-
 /// Writes until the server stops and the queue is empty.
-pub(super) fn write_all(audit: &Audit, sink: impl Sink) {
+pub(super) fn write_all(audit: &Audit, sink: impl Sink, first: FirstLine) {
     let mut pen = Pen {
         audit,
         sink,
         chunk: Vec::with_capacity(CHUNK_BYTES + 1024),
         chunk_events: 0,
-        seq: 0,
+        seq: first.tail.seq,
         dropped_told: 0,
         dropped_written: 0,
         is_failing: false,
+        is_torn: first.tail.is_torn,
     };
-    pen.write_line(line::append_start);
+    pen.write_line(|out, seq| line::append_start(out, seq, &first));
     loop {
         // Read before the queue is emptied: events from before the flag was raised are in it.
         let is_last = audit.stopping.load(Ordering::Acquire);
         // Everything before has been written, in whole lines.
-        pen.sink.turn_over();
+        pen.turn_over();
         let reference = (SystemTime::now(), audit.clock.now());
         let mut room_made = 0;
         while room_made < EVENTS_MAX
             && let Some(event) = audit.queue.pop()
         {
             room_made += 1;
+            // What was put back before this event was left.
+            pen.write_restored(reference);
             pen.write_event(&event, reference);
         }
+        pen.write_restored(reference);
         pen.tell_dropped();
         if is_last && audit.queue.is_empty() {
             pen.write_line(line::append_stop);
@@ -213,6 +187,8 @@ struct Pen<'a, S> {
     dropped_told: u64,
     dropped_written: u64,
     is_failing: bool,
+    /// The file may end with half a line.
+    is_torn: bool,
 }
 
 impl<S: Sink> Pen<'_, S> {
@@ -220,6 +196,17 @@ impl<S: Sink> Pen<'_, S> {
         let time = time_of(event.at, reference);
         self.chunk_events += 1;
         self.write_line(|out, seq| line::append_event(out, seq, time, event));
+    }
+
+    fn write_restored(&mut self, reference: (SystemTime, Tick)) {
+        for event in self.audit.take_restored() {
+            self.write_event(&event, reference);
+        }
+    }
+
+    /// Everything before is written, in whole lines, or given up: the file may change.
+    fn turn_over(&mut self) {
+        self.sink.turn_over(self.seq);
     }
 
     fn write_line(&mut self, append: impl FnOnce(&mut Vec<u8>, u64)) {
@@ -245,8 +232,7 @@ impl<S: Sink> Pen<'_, S> {
         if self.chunk.is_empty() {
             return;
         }
-        // An earlier failure may have left half a line.
-        let result = if self.is_failing {
+        let result = if self.is_torn {
             self.sink.write_all(b"\n")
         } else {
             Ok(())
@@ -258,6 +244,7 @@ impl<S: Sink> Pen<'_, S> {
                     tracing::info!("the audit log is written again");
                 }
                 self.is_failing = false;
+                self.is_torn = false;
                 self.dropped_written = self.dropped_told;
                 self.audit
                     .written
@@ -268,6 +255,7 @@ impl<S: Sink> Pen<'_, S> {
                     tracing::error!("the audit log cannot be written, events are dropped: {error}");
                 }
                 self.is_failing = true;
+                self.is_torn = true;
                 // A line that reported dropped events may be lost too, so they are reported again.
                 self.dropped_told = self.dropped_written;
                 self.audit
@@ -277,6 +265,7 @@ impl<S: Sink> Pen<'_, S> {
         }
         self.chunk.clear();
         self.chunk_events = 0;
+        self.turn_over();
     }
 
     fn finish(&mut self) {

@@ -1,7 +1,7 @@
 //! Commands about the connection itself: HELLO, AUTH, SELECT, CLIENT and their relatives.
 
 use super::{Call, integer, is, unknown_subcommand, wrong_arity};
-use crate::redis::client::Client;
+use crate::core::cluster_view::ClusterView;
 use crate::redis::name::DATABASES;
 use crate::redis::port::Card;
 use crate::redis::refusal::Refusal;
@@ -42,7 +42,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         };
         if is(option, "AUTH") {
             let (_user, password) = (value()?, value()?);
-            authenticate(call.section.core(), call.client, password)?;
+            authenticate(call, password)?;
         } else if is(option, "SETNAME") {
             name = Some(client_name(value()?)?);
         } else {
@@ -59,7 +59,7 @@ pub(super) fn hello(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         ));
     }
     if let Some(name) = name {
-        *call.client.card.name.lock() = name;
+        call.rename(name);
     }
     call.client.speak(version);
     out.set_version(version);
@@ -76,39 +76,61 @@ pub(super) fn hello(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
     out.bulk(b"id");
     out.integer(call.client.card.id as i64);
     out.bulk(b"mode");
-    out.bulk(b"standalone");
+    let cluster = call.section.core().shared.cluster.as_ref();
+    out.bulk(mode(cluster).as_bytes());
     out.bulk(b"role");
-    out.bulk(b"master");
+    out.bulk(match cluster {
+        Some(cluster) if !cluster.leads => b"replica",
+        _ => b"master",
+    });
     out.bulk(b"modules");
     out.array(0);
     Ok(())
 }
 
+/// What a server calls its mode.
+pub(super) fn mode(cluster: Option<&ClusterView>) -> &'static str {
+    match cluster {
+        Some(_) => "cluster",
+        None => "standalone",
+    }
+}
+
 /// `AUTH [user] password`: the password is one of the server's tokens. The user does not matter.
 pub(super) fn auth(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let password = match call.args[1..] {
-        [password] if !call.section.core().shared.tokens.is_required() => {
+        [password] if !call.section.core().shared.rights.is_required() => {
             let _ = password;
             return Err(Refusal::text(NO_PASSWORD));
         }
         [password] | [_, password] => password,
         _ => return Err(Refusal::Syntax),
     };
-    authenticate(call.section.core(), call.client, password)?;
+    authenticate(call, password)?;
     out.simple("OK");
     Ok(())
 }
 
-fn authenticate(
-    core: &crate::core::Core,
-    client: &mut Client,
-    password: &[u8],
-) -> Result<(), Refusal> {
-    if !core.shared.tokens.accepts(password) {
+fn authenticate(call: &mut Call<'_, '_>, password: &[u8]) -> Result<(), Refusal> {
+    let core = call.section.core();
+    let Some(entitlement) = core.shared.rights.of_token(password) else {
         core.metrics().hellos_refused.bump();
+        core.shared.rights.count_refused();
+        if let Some(audit) = core.shared.audit() {
+            let why = "a wrong password".to_owned();
+            audit.refused(call.connection.actor(), None, "auth", why);
+        }
         return Err(Refusal::text(WRONG_PASSWORD));
+    };
+    // What was begun with other rights is not gone on with under these.
+    if call.client.is_authenticated && call.connection.entitlement().name() != entitlement.name() {
+        let channels = &call.section.space.channels;
+        call.client.unsubscribe_all(channels, call.connection.id);
+        call.client.transaction = None;
+        call.client.watched.clear();
     }
-    client.is_authenticated = true;
+    call.connection.entitle(entitlement);
+    call.client.is_authenticated = true;
     Ok(())
 }
 
@@ -122,13 +144,16 @@ pub(super) fn quit(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
 pub(super) fn reset(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let core = call.section.core();
     let client = &mut *call.client;
-    client.unsubscribe_all(&call.section.port.channels, call.connection.id);
+    client.unsubscribe_all(&call.section.space.channels, call.connection.id);
     client.transaction = None;
     client.watched.clear();
+    client.follows_moves = false;
     client.db = 0;
     client.speak(Version::V2);
-    client.is_authenticated = !core.shared.tokens.is_required();
-    client.card.name.lock().clear();
+    client.is_authenticated = !core.shared.rights.is_required();
+    call.connection
+        .entitle(core.shared.rights.of_stranger().clone());
+    call.rename(String::new());
     out.set_version(Version::V2);
     out.simple("RESET");
     Ok(())
@@ -181,7 +206,7 @@ pub(super) fn client(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     };
     if is(subcommand, "SETNAME") {
         exactly(1, "setname")?;
-        *card.name.lock() = client_name(args[0])?;
+        call.rename(client_name(args[0])?);
         out.simple("OK");
     } else if is(subcommand, "GETNAME") {
         exactly(0, "getname")?;
@@ -202,7 +227,6 @@ pub(super) fn client(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
         out.verbatim_text(&describe(&card));
     } else if is(subcommand, "LIST") {
         let lines: String = call
-            .section
             .port
             .clients()
             .iter()

@@ -9,7 +9,7 @@ use super::locks::write_state;
 use super::{Call, integer, is};
 use crate::redis::glob;
 use crate::redis::name::{self, Name};
-use crate::redis::plan::{Names, Naming, Target};
+use crate::redis::naming::{Names, Naming, Target};
 use crate::redis::refusal::Refusal;
 use engine::{Cursor, Fence, Key, KeyState, Page};
 use protocol::resp::{Writer, parse_integer};
@@ -22,8 +22,8 @@ const KEYS_AT_ONCE_MAX: u64 = 1 << 20;
 const PAGE: usize = 10;
 const PAGE_MAX: usize = 1_000;
 
-/// In a table of up to so many keys, one page may come from all shards. In a larger one it comes
-/// from one.
+/// In a table of up to so many keys, one page may come from all of it. In a larger one it comes
+/// from as much as the engine looks at in one go.
 const SMALL_MAX: u64 = 100_000;
 
 /// How many keys of the table the commands that read all of it list in one step.
@@ -47,7 +47,7 @@ pub(super) fn for_each_lock(
         let page = engine.list(&prefix, cursor, STEP, call.section.now);
         next = page.next;
         for (found, state) in &page.keys {
-            if name::split(found).0 == db && state.holder_count > 0 {
+            if name::split(found).0 == db && state.holder_count > 0 && is_shown(call, found) {
                 visit(found, state);
             }
         }
@@ -89,13 +89,19 @@ pub(super) fn first_page_target<'a>(
 }
 
 /// The signal lists that are the command's target.
-fn lists<'c>(call: &Call<'c, '_>) -> impl Iterator<Item = Box<[u8]>> + use<'c> {
-    call.names.iter().map(|name| Box::from(name.bytes()))
+fn lists(call: &Call<'_, '_>) -> Vec<Box<[u8]>> {
+    let lists = call.names.iter().map(|name| Box::from(name.bytes()));
+    lists.filter(|list| is_shown(call, list)).collect()
+}
+
+/// Whether the sender may see this key.
+fn is_shown(call: &Call<'_, '_>, key: &[u8]) -> bool {
+    (call.section.bounds).is_none_or(|bounds| bounds.may_read(key))
 }
 
 /// All keys of a database, with its prefix.
 fn all(call: &Call<'_, '_>, db: u8) -> Result<Vec<Box<[u8]>>, Refusal> {
-    let mut keys: Vec<Box<[u8]>> = lists(call).collect();
+    let mut keys = lists(call);
     for_each_lock(call, db, |found, _| keys.push(found.into()))?;
     Ok(keys)
 }
@@ -117,7 +123,8 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
     let size = match all(call, call.client.db) {
         Ok(keys) => keys.len() as u64,
         // Too many to count in one go: the locks of this port in all databases.
-        Err(_) => u64::from(call.section.port.session.held()),
+        Err(_) if call.section.bounds.is_none() => u64::from(call.section.space.session.held()),
+        Err(refusal) => return Err(refusal),
     };
     out.integer(size as i64);
     Ok(())
@@ -126,7 +133,7 @@ pub(super) fn dbsize(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<()
 /// Ends all locks of this port and all lists in these databases. Locks of native clients stay.
 pub(super) fn flush(call: &mut Call<'_, '_>, dbs: impl Iterator<Item = u8>) -> Result<(), Refusal> {
     call.check_all_known()?;
-    let ours = Some(call.section.port.session.id);
+    let ours = Some(call.section.space.session.id);
     let mut found: Vec<(Box<[u8]>, Vec<Fence>)> = Vec::new();
     for db in dbs {
         for_each_lock(call, db, |key, state| {
@@ -183,17 +190,18 @@ pub(super) fn scan(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), 
     call.check_all_known()?;
     let db = call.client.db;
     let page = page(call, &name::prefix(db), cursor, count);
-    let ours = Some(call.section.port.session.id);
+    let ours = Some(call.section.space.session.id);
     let kind_of = |state: &KeyState| -> Option<&'static str> {
         let holder = state.holders.first()?;
-        let entry = crate::redis::value::Value::decode(&holder.metadata);
+        let entry = crate::session::redis_form::Value::decode(&holder.metadata);
         let is_hash = holder.owner == ours && entry.token().is_none();
         Some(if is_hash { "hash" } else { "string" })
     };
     let mut keys: Vec<Box<[u8]>> = Vec::new();
     for (found, state) in &page.keys {
         let Some(is_a) = kind_of(state) else { continue };
-        if name::split(found).0 == db && kind.is_none_or(|kind| is(kind, is_a)) {
+        let is_wanted = kind.is_none_or(|kind| is(kind, is_a)) && is_shown(call, found);
+        if name::split(found).0 == db && is_wanted {
             keys.push(found.clone());
         }
     }
@@ -234,7 +242,7 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
     let full_prefix = [&name::prefix(db), prefix].concat();
     let page = page(call, &full_prefix, from, count);
     let mut keys = page.keys;
-    keys.retain(|(found, _)| name::split(found).0 == db);
+    keys.retain(|(found, _)| name::split(found).0 == db && is_shown(call, found));
     out.array(2);
     write_cursor(page.next, out);
     out.array(keys.len() * 2);
@@ -245,7 +253,7 @@ pub(super) fn ls(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Re
     Ok(())
 }
 
-/// A page of the engine's table. A small table is read shard after shard until the page is full.
+/// A page of the engine's table. A small table is read part after part until the page is full.
 fn page(call: &Call<'_, '_>, prefix: &[u8], from: Cursor, count: usize) -> Page {
     let engine = &call.section.core().shared.engine;
     let mut page = engine.list(prefix, from, count, call.section.now);

@@ -2,11 +2,11 @@
 //! arrival.
 
 use super::Call;
-use crate::conn::id::ConnectionId;
 use crate::redis::client::Blocked;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Section};
+use crate::session::ConnectionId;
 use protocol::resp::Writer;
 use std::time::Duration;
 use tokio::time::Instant;

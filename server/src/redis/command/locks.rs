@@ -1,12 +1,13 @@
 //! Our own commands: fences and fair waiting, for any Redis driver.
 
 use super::{Call, integer, is};
-use crate::core::waiter::Waiter;
 use crate::redis::client::Blocked;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Section};
-use crate::redis::value::{VALUE_BYTES_MAX, Value};
-use engine::{Acquire, Fence, Grant, Holder, KeyState, Mode, Outcome, Tick, WAIT_MS_MAX};
+use crate::redis::voice::{fence_number, left_ms, write_grant};
+use crate::session::redis_form::{VALUE_BYTES_MAX, Value};
+use crate::session::waiter::Waiter;
+use engine::{Acquire, Fence, Holder, KeyState, Mode, Outcome, WAIT_MS_MAX};
 use protocol::resp::Writer;
 
 /// `LOCK.ACQUIRE key owner ttl_ms [WAIT ms] [SHARED] [META s]`.
@@ -106,10 +107,11 @@ fn wait(
         reentrant: false,
         metadata,
         asks_who: false,
+        waited_ms: 0,
     };
     call.client.last_wait += 1;
     let request_id = call.client.last_wait;
-    let (connection, session) = (call.connection.id, call.section.port.session.id);
+    let (connection, session) = (call.connection.id, call.section.space.session.id);
     let waiter = || Waiter {
         connection,
         session,
@@ -122,34 +124,20 @@ fn wait(
         trace_id: None,
         asked: now,
     };
-    match call.section.wait(&acquire, request.wait_ms, waiter)? {
+    let (outcome, reserved) = call.section.wait(&acquire, request.wait_ms, waiter)?;
+    match outcome {
         // It was released a moment ago.
         Outcome::Granted(grant) => write_grant(&grant, now, out),
         Outcome::Queued { ticket, .. } => {
             call.connection.start_wait(request_id, ticket);
+            if let Some(reserved) = reserved {
+                call.connection.reserve(request_id, reserved);
+            }
             call.client.blocked = Some(Blocked::Lock);
         }
         _ => out.null_array(),
     }
     Ok(())
-}
-
-/// Writes `[fence, ttl_ms]`, the answer to an acquire.
-pub(crate) fn write_grant(grant: &Grant, now: Tick, out: &mut Writer<'_>) {
-    out.array(2);
-    out.integer(fence_number(grant.fence));
-    out.integer(left_ms(grant.until, now));
-}
-
-pub(super) fn fence_number(fence: Fence) -> i64 {
-    i64::try_from(fence.get()).unwrap_or(i64::MAX)
-}
-
-pub(super) fn left_ms(until: Tick, now: Tick) -> i64 {
-    match until {
-        Tick::NEVER => -1,
-        until => i64::try_from(now.ms_until(until)).unwrap_or(i64::MAX),
-    }
 }
 
 /// The fence under which `owner` holds a key through this port. With `fence`, only that one counts.
@@ -161,7 +149,7 @@ fn hold_of(
 ) -> Option<Fence> {
     let holders = state.map_or(&[][..], |state| &state.holders);
     let is_asked_for = |holder: &&Holder| {
-        holder.owner == Some(section.port.session.id)
+        holder.owner == Some(section.space.session.id)
             && Value::decode(&holder.metadata).token() == Some(owner)
             && fence.is_none_or(|fence| fence == fence_number(holder.fence))
     };
@@ -245,7 +233,7 @@ pub(super) fn write_state(section: &Section<'_>, state: &KeyState, out: &mut Wri
 fn write_holder(section: &Section<'_>, holder: &Holder, out: &mut Writer<'_>) {
     let mut meta: &[u8] = &[];
     let owner = match Value::decode(&holder.metadata) {
-        _ if holder.owner != Some(section.port.session.id) => {
+        _ if holder.owner != Some(section.space.session.id) => {
             meta = &holder.metadata;
             section.foreign_value(holder)
         }

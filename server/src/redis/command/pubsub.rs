@@ -1,7 +1,6 @@
 //! Channels. Redisson and Spring wake their waiters with them.
 
 use super::Call;
-use crate::core::mail::Message;
 use crate::redis::channels::{self, SUBSCRIPTIONS_MAX, Topic};
 use crate::redis::glob;
 use crate::redis::refusal::Refusal;
@@ -29,7 +28,7 @@ fn listen(
     word: &str,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let subscriptions = &call.section.port.channels;
+    let subscriptions = &call.section.space.channels;
     let new = &call.args[1..];
     if call.client.subscriptions() + new.len() > SUBSCRIPTIONS_MAX {
         return Err(Refusal::text(format!(
@@ -61,7 +60,7 @@ fn stop(
     word: &str,
     out: &mut Writer<'_>,
 ) -> Result<(), Refusal> {
-    let channels = &call.section.port.channels;
+    let channels = &call.section.space.channels;
     let names: Vec<Box<[u8]>> = match &call.args[1..] {
         [] => call.client.topics(topic).iter().cloned().collect(),
         names => names.iter().map(|name| (*name).into()).collect(),
@@ -90,21 +89,4 @@ pub(super) fn publish(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
     let count = call.section.publish(channel, payload);
     out.integer(count as i64);
     Ok(())
-}
-
-/// Writes a message to its listener.
-pub(crate) fn write_message(message: &Message, out: &mut Writer<'_>) {
-    match &message.pattern {
-        None => {
-            out.push(3);
-            out.bulk(b"message");
-        }
-        Some(pattern) => {
-            out.push(4);
-            out.bulk(b"pmessage");
-            out.bulk(pattern);
-        }
-    }
-    out.bulk(&message.channel);
-    out.bulk(&message.payload);
 }

@@ -2,10 +2,9 @@
 //! text is recognised once, when the command that sends it is named.
 
 use super::{Call, is, unknown_subcommand, wrong_arity};
-use crate::redis::plan::{Foreseen, Names, Naming, Target};
-use crate::redis::port::Sha;
+use crate::redis::naming::{Foreseen, Names, Naming, Target};
 use crate::redis::refusal::Refusal;
-use crate::redis::script::{self, Recognised, Script, ScriptCall};
+use crate::redis::script::{self, Recognised, Script, ScriptCall, Sha};
 use protocol::resp::{Writer, parse_integer};
 
 const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -74,7 +73,12 @@ pub(super) fn target<'a>(
     let db = script::database(script, naming.db, values);
     let names = keys.iter().map(|key| naming.keyspace.name(db, key));
     let mut names = names.collect::<Result<Names<'a>, Refusal>>()?;
-    names.extend(script::more_names(script, naming, db)?);
+    names.extend(script::more_names(
+        script,
+        naming.keyspace,
+        naming.in_front(),
+        db,
+    )?);
     Ok(Target {
         names,
         script: recognised,
@@ -146,7 +150,7 @@ fn eval_with(
 fn load(call: &Call<'_, '_>) -> Result<(Sha, Script), Refusal> {
     let Recognised { sha, script } = call.script.ok_or(Refusal::NotNamed)?;
     let script = script.ok_or_else(|| unknown_script(call, &sha))?;
-    call.section.port.load(sha, script);
+    call.port.load(sha, script);
     Ok((sha, script))
 }
 
@@ -210,7 +214,7 @@ pub(super) fn check_subcommand(subcommand: &[u8], arguments: usize) -> Result<()
 
 pub(super) fn script(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     check_subcommand(call.args[1], call.args.len() - 2)?;
-    let port = call.section.port;
+    let port = call.port;
     let subcommand = call.args[1];
     if is(subcommand, "LOAD") {
         let (sha, _) = load(call)?;

@@ -1,10 +1,10 @@
 //! `SET` and its options, in any order.
 
-use super::expiry::{Unit, expiry_of};
 use super::{Call, is};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held};
-use crate::redis::value::Value;
+use crate::redis::times::{Unit, expiry_of};
+use crate::session::redis_form::Value;
 use protocol::resp::Writer;
 
 /// The condition under which the key is set.

@@ -1,11 +1,11 @@
 //! Commands on locks that look like strings: SETNX, GET, DEL and their relatives.
 
-use super::expiry::{Unit, expiry_of};
 use super::{Call, is};
 use crate::redis::refusal::Refusal;
 use crate::redis::script;
 use crate::redis::section::{Entry, Expiry};
-use crate::redis::value::Value;
+use crate::redis::times::{Unit, expiry_of};
+use crate::session::redis_form::Value;
 use protocol::resp::Writer;
 
 pub(super) fn setnx(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {

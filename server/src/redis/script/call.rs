@@ -1,10 +1,10 @@
 //! The keys and arguments of a call, as a script sees them. Some may be missing, and what should be
 //! a number may be none.
 
-use crate::redis::command::{Unit, expiry_of, time_of};
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Expiry, Held, Section};
+use crate::redis::times::{Unit, expiry_of, time_of};
 use protocol::resp::{Writer, parse_integer};
 
 /// From here on Lua writes a number in a way that Redis does not read as an integer.

@@ -6,7 +6,7 @@ use super::prefix::Prefix;
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held, Section};
-use crate::redis::value::Value;
+use crate::session::redis_form::Value;
 use protocol::resp::Writer;
 
 /// How a key is taken, and the answer. `KEYS[1]` is the lock, `ARGV[1]` the token and `ARGV[2]` a
@@ -133,7 +133,7 @@ fn new_or_same_prefix(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Resul
     }
     let prefix = Prefix::of(call)?;
     match section.look(name)? {
-        Entry::Text(held) if prefix.is_shared(&held.value, value) => {
+        Entry::Text(held) if prefix.is_same(&held.value, value) => {
             set_value(section, name, &held, value, expiry)
         }
         Entry::Text(_) | Entry::Foreign(_) | Entry::Absent => Ok(false),

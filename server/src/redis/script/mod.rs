@@ -34,12 +34,11 @@ mod token;
 
 pub(crate) use call::ScriptCall;
 pub(crate) use redisson::fenced_token;
-pub(crate) use table::{Recognised, recognise_sha, recognise_text};
+pub(crate) use table::{Recognised, Sha, recognise_sha, recognise_text};
 
 use super::name::Name;
-use super::plan::Naming;
 use super::refusal::Refusal;
-use super::section::Section;
+use super::section::{Keyspace, Section};
 use claimed::Claimed;
 use owned::Owned;
 use protocol::resp::Writer;
@@ -96,14 +95,16 @@ pub(crate) fn database(script: Script, db: u8, args: &[&[u8]]) -> u8 {
     }
 }
 
-/// The keys that a script finds by itself, beside those that it is given.
+/// The keys that a script finds by itself, beside those that it is given. Earlier commands of its
+/// transaction may make those `in_front`.
 pub(crate) fn more_names(
     script: Script,
-    naming: &mut Naming<'_, '_>,
+    keyspace: &mut Keyspace<'_>,
+    in_front: &[Name<'_>],
     db: u8,
 ) -> Result<Vec<Name<'static>>, Refusal> {
     match script {
-        Script::Signalled(Signalled::ResetAll) => signalled::all_names(naming, db),
+        Script::Signalled(Signalled::ResetAll) => signalled::all_names(keyspace, in_front, db),
         _ => Ok(Vec::new()),
     }
 }

@@ -146,6 +146,7 @@ fn delete_and_tell<'a>(
     };
     let channel = channel(call)?;
     channels::check_name(channel)?;
+    section.check_channel(channel)?;
     let is_released = section.release(name, &held).is_some();
     if is_released {
         section.publish(channel, call.key_bytes(1)?);
@@ -160,6 +161,7 @@ fn remove_and_tell(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
     }
     let channel = call.arg(1)?;
     channels::check_name(channel)?;
+    section.check_channel(channel)?;
     let is_removed = section.remove(name)?;
     if is_removed {
         section.publish(channel, call.key_bytes(1)?);

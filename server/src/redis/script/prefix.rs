@@ -19,7 +19,7 @@ impl Prefix {
     }
 
     /// Whether the stored value and the new one have the same prefix. A free key counts as empty.
-    pub(super) fn is_shared(self, stored: &[u8], new: &[u8]) -> bool {
+    pub(super) fn is_same(self, stored: &[u8], new: &[u8]) -> bool {
         self.of_stored(stored) == self.of_new(new)
     }
 
@@ -51,22 +51,22 @@ mod tests {
 
     #[test]
     fn tokens_are_compared_and_the_rest_is_not() {
-        let shares = |offset, stored: &str, new: &str| {
-            Prefix { offset }.is_shared(stored.as_bytes(), new.as_bytes())
+        let is_same = |offset, stored: &str, new: &str| {
+            Prefix { offset }.is_same(stored.as_bytes(), new.as_bytes())
         };
-        assert!(shares(3, "tokA", "tokB"));
-        assert!(!shares(4, "tokA", "tokB"));
-        assert!(shares(22, "tok", "tok"));
-        assert!(!shares(3, "", "tok"), "nothing is there");
-        assert!(shares(0, "", "tok"));
+        assert!(is_same(3, "tokA", "tokB"));
+        assert!(!is_same(4, "tokA", "tokB"));
+        assert!(is_same(22, "tok", "tok"));
+        assert!(!is_same(3, "", "tok"), "nothing is there");
+        assert!(is_same(0, "", "tok"));
         assert!(
-            !shares(0, "x", "tok"),
+            !is_same(0, "x", "tok"),
             "the whole of one against nothing of the other"
         );
         assert!(
-            shares(-1, "abc", "ab"),
+            is_same(-1, "abc", "ab"),
             "all but the last byte but one, against all"
         );
-        assert!(shares(i64::MIN, "", "x") && shares(i64::MAX, "x", "x"));
+        assert!(is_same(i64::MIN, "", "x") && is_same(i64::MAX, "x", "x"));
     }
 }

@@ -13,7 +13,7 @@ use crate::redis::channels;
 use crate::redis::name::{self, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Held, Section};
-use crate::redis::value::Value;
+use crate::session::redis_form::Value;
 use engine::Fence;
 use protocol::resp::Writer;
 
@@ -307,7 +307,7 @@ pub(crate) fn fenced_token(section: &Section<'_>, name: &Name<'_>) -> Option<u64
             .query(lock.key(), section.now)?;
         let holder = state.holders.first()?;
         let is_hash = matches!(Value::decode(&holder.metadata), Value::Hash(_));
-        let is_ours = holder.owner == Some(section.port.session.id);
+        let is_ours = holder.owner == Some(section.space.session.id);
         (is_ours && is_hash).then_some(holder.fence.get())
     };
     bare.and_then(fence_of).or_else(|| fence_of(lock))

@@ -7,7 +7,7 @@ use super::prefix::Prefix;
 use crate::redis::name::{DATABASES, Name};
 use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Expiry, Section};
-use crate::redis::value::Value;
+use crate::session::redis_form::Value;
 use engine::Grant;
 use hashbrown::HashSet;
 use protocol::resp::Writer;
@@ -222,8 +222,8 @@ fn obtain(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<bool, Refu
         let prefix = Prefix::of(call)?;
         for name in call.keys {
             let is_own = match section.look(name)? {
-                Entry::Text(held) => prefix.is_shared(&held.value, value),
-                Entry::Absent => prefix.is_shared(b"", value),
+                Entry::Text(held) => prefix.is_same(&held.value, value),
+                Entry::Absent => prefix.is_same(b"", value),
                 Entry::Foreign(_) => false,
                 Entry::Hash(_) | Entry::List | Entry::Set => return Err(Refusal::WrongType),
             };

@@ -3,9 +3,8 @@
 
 use super::call::{ScriptCall, pexpire_ms, seconds, set_end};
 use crate::redis::name::{self, Name};
-use crate::redis::plan::Naming;
 use crate::redis::refusal::Refusal;
-use crate::redis::section::{Entry, Expiry, Section};
+use crate::redis::section::{Entry, Expiry, Keyspace, Section};
 use engine::Cursor;
 use protocol::resp::Writer;
 
@@ -189,10 +188,10 @@ fn reset_all(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<i64, Re
 /// too long a name is followed by itself. Locks that earlier commands of the transaction may make
 /// are included. Refused while the server recovers: not all locks are known.
 pub(super) fn all_names(
-    naming: &mut Naming<'_, '_>,
+    keyspace: &mut Keyspace<'_>,
+    in_front: &[Name<'_>],
     db: u8,
 ) -> Result<Vec<Name<'static>>, Refusal> {
-    let keyspace = &mut *naming.keyspace;
     if let Some(refusal) = Refusal::while_recovering(keyspace.core, keyspace.now) {
         return Err(refusal);
     }
@@ -211,7 +210,7 @@ pub(super) fn all_names(
         }
     }
     found.extend(keyspace.lists(|list| list.starts_with(&prefix)));
-    let in_front = naming.foreseen.iter().flat_map(|front| &front.names);
+    let in_front = in_front.iter();
     let in_front = in_front.filter(|name| name.bytes().starts_with(&prefix));
     found.extend(in_front.map(|name| Box::from(name.bytes())));
     let mut names = Vec::with_capacity(2 * found.len());

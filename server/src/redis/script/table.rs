@@ -13,10 +13,12 @@ use super::several::{Arguments::*, Several};
 use super::signalled::{Lasting::*, Signalled};
 use super::spelling;
 use crate::observe::metrics::Counter;
-use crate::redis::port::Sha;
 use hashbrown::HashMap;
 use sha1::{Digest, Sha1};
 use std::sync::LazyLock;
+
+/// What `EVALSHA` names a script by.
+pub(crate) type Sha = [u8; 20];
 
 /// One published text.
 struct Published {

@@ -6,38 +6,64 @@
 //! inside a section, and no core waits for a stripe that it holds itself.
 
 use super::Section;
+use crate::conn::connection::Connection;
 use crate::core::Core;
+use crate::redis::channels::Channels;
 use crate::redis::name::Name;
-use crate::redis::port::Port;
 use crate::redis::refusal::Refusal;
 use crate::redis::signals::Signals;
+use crate::rights::Entitlement;
+use crate::session::Session;
 use crossbeam_utils::CachePadded;
 use engine::{Seat, Tick};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// The mutexes of the keyspace, one for each shard of the engine. Only a [`Keyspace`] locks them.
-pub(crate) struct Stripes(Box<[CachePadded<Mutex<Signals>>]>);
+/// The keyspace, as all cores share it.
+pub(crate) struct Space {
+    /// The session that holds the locks of all Redis clients.
+    pub(crate) session: Arc<Session>,
+    pub(crate) channels: Channels,
+    /// One mutex for each shard of the engine. Only a [`Keyspace`] locks them.
+    stripes: Box<[CachePadded<Mutex<Signals>>]>,
+}
 
-impl Stripes {
-    pub(crate) fn new(shard_count: usize) -> Self {
-        Stripes((0..shard_count).map(|_| CachePadded::default()).collect())
+impl Space {
+    pub(crate) fn new(session: Arc<Session>, shard_count: usize) -> Self {
+        Space {
+            session,
+            channels: Channels::default(),
+            stripes: (0..shard_count).map(|_| CachePadded::default()).collect(),
+        }
     }
 }
 
 /// The keyspace, as one command finds it.
 pub(crate) struct Keyspace<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) port: &'a Port,
+    connection: &'a Connection,
+    space: &'a Space,
     seat: &'a mut Seat,
     pub(crate) now: Tick,
+    bounds: Option<&'a Entitlement>,
 }
 
 impl<'a> Keyspace<'a> {
-    pub(crate) fn new(core: &'a Core, port: &'a Port, seat: &'a mut Seat, now: Tick) -> Self {
+    /// For a command that came on this connection. `bounds` are those of its sender, if it has any.
+    pub(crate) fn new(
+        core: &'a Core,
+        connection: &'a Connection,
+        space: &'a Space,
+        seat: &'a mut Seat,
+        now: Tick,
+        bounds: Option<&'a Entitlement>,
+    ) -> Self {
         Keyspace {
+            bounds,
             core,
-            port,
+            connection,
+            space,
             seat,
             now,
         }
@@ -51,7 +77,7 @@ impl<'a> Keyspace<'a> {
     /// The names of the signal lists that `is_wanted` picks. Locks one stripe after the other.
     pub(crate) fn lists(&mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let mut found = Vec::new();
-        for stripe in &self.port.stripes.0 {
+        for stripe in &self.space.stripes {
             let signals = stripe.lock();
             let lists = signals.names(self.now).filter(|list| is_wanted(list));
             found.extend(lists.map(Box::<[u8]>::from));
@@ -61,8 +87,8 @@ impl<'a> Keyspace<'a> {
 
     /// Locks the stripes of the keys. Waits as long as another core's command takes.
     pub(crate) fn open(&mut self, names: &[Name<'_>]) -> Section<'_> {
-        let port = self.port;
-        let lock = |number: usize| (number, port.stripes.0[number].lock());
+        let space = self.space;
+        let lock = |number: usize| (number, space.stripes[number].lock());
         let stripes = match names {
             [name] => SmallVec::from_iter([lock(name.stripe())]),
             names => {
@@ -76,9 +102,11 @@ impl<'a> Keyspace<'a> {
         Section {
             now: self.now,
             core: self.core,
-            port,
+            connection: self.connection,
+            space,
             seat: self.seat,
             stripes,
+            bounds: self.bounds,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Section;
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
-use crate::redis::value::Value;
+use crate::session::redis_form::Value;
 use crate::storage::unix_now_ms;
 use engine::{Fence, Holder, KeyState, Tick};
 
@@ -43,7 +43,7 @@ impl Section<'_> {
         let state = self.core.shared.engine.query(name.key(), now);
         let holder = state.and_then(|state| state.holders.into_iter().next());
         Ok(match holder {
-            Some(holder) if holder.owner != Some(self.port.session.id) => {
+            Some(holder) if holder.owner != Some(self.space.session.id) => {
                 Entry::Foreign(Box::new(holder))
             }
             Some(holder) => {

@@ -1,8 +1,8 @@
 //! What the engine answered to an acquire: counted, recorded, and turned into the client's answer.
 
 use super::Section;
-use crate::core::waiter::Terms;
 use crate::redis::refusal::Refusal;
+use crate::session::waiter::Terms;
 use engine::{Acquire, Grant, Outcome};
 
 impl Section<'_> {
@@ -12,7 +12,7 @@ impl Section<'_> {
         request: &Acquire<'_>,
         outcome: Outcome,
     ) -> Result<Option<Grant>, Refusal> {
-        let (core, session) = (self.core, &self.port.session);
+        let (core, session) = (self.core, &self.space.session);
         let metrics = core.metrics();
         match outcome {
             Outcome::Granted(grant) => {
@@ -23,11 +23,12 @@ impl Section<'_> {
                     note: request.metadata,
                     trace_id: "",
                 };
-                (core.books).granted(session, session, &terms, &grant, 0, self.now);
+                (core.books).granted(session, self.connection, &terms, &grant, 0, self.now);
                 Ok(Some(grant))
             }
             Outcome::Held(_) | Outcome::UpgradeRefused(_) => {
                 metrics.acquire_refusals.bump();
+                core.note_contended(request.key.bytes(), self.now);
                 Ok(None)
             }
             outcome => Err(self.refused(&outcome)),

@@ -3,19 +3,39 @@
 use super::{Expiry, Section};
 use crate::redis::name::Name;
 use crate::redis::refusal::Refusal;
-use crate::redis::value::{VALUE_BYTES_MAX, Value};
+use crate::rights::Role;
+use crate::session::redis_form::{VALUE_BYTES_MAX, Value};
 use crate::storage::unix_now_ms;
 use engine::{Fence, Key, Span, TTL_MS_MAX};
 
 impl Section<'_> {
     /// Counts a command that ends or takes a lock without showing that it is the caller's. Refused
-    /// if `redis_strict` is on.
+    /// if `redis_strict` is on, and from a sender that may not operate. That its prefixes reach the
+    /// keys was checked before the section was opened.
     pub(crate) fn force(&self) -> Result<(), Refusal> {
+        if let Some(bounds) = self.bounds
+            && !bounds.has(Role::Operate)
+        {
+            let name = bounds.name().clone();
+            return Err(Refusal::NotOwn { name });
+        }
         if self.core.shared.config.redis_strict {
             return Err(Refusal::Strict);
         }
         self.core.metrics().redis_forced.bump();
         Ok(())
+    }
+
+    /// Refuses a channel that the sender's prefixes do not reach. Asked before a script changes
+    /// what the message reports.
+    pub(crate) fn check_channel(&self, channel: &[u8]) -> Result<(), Refusal> {
+        match self.bounds {
+            Some(bounds) if !bounds.covers(channel) => Err(Refusal::OutOfReach {
+                name: bounds.name().clone(),
+                what: "a channel",
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Begins every grant: counts the attempt, checks that it is possible, and says for how long.

@@ -1,0 +1,116 @@
+//! A node of a cluster, in numbers.
+
+use super::log::microseconds;
+use super::page::{HistogramData, Page, Unit};
+use crate::core::shared::Shared;
+use cluster::numbers::NodeNumbers;
+use std::fmt;
+
+/// Prometheus keeps numbers as floats, which hold so many bits exactly.
+const HASH_MASK: u64 = (1 << 48) - 1;
+
+/// What a node counts, at one moment.
+pub(super) struct ClusterNumbers {
+    node: NodeNumbers,
+    is_leader: bool,
+    commits: HistogramData,
+}
+
+impl ClusterNumbers {
+    /// `None` for a server by itself.
+    pub(super) fn take(shared: &Shared) -> Option<Self> {
+        let view = shared.cluster.as_ref()?;
+        let node = view.node.numbers();
+        Some(ClusterNumbers {
+            is_leader: view.leads && !view.is_deposed(),
+            commits: microseconds(&node.commit_us),
+            node,
+        })
+    }
+
+    pub(super) fn show(&self, page: &mut Page) -> fmt::Result {
+        let node = &self.node;
+        page.gauge(
+            "cluster_term",
+            "The term of the cluster's leader",
+            node.term,
+        )?;
+        page.gauge(
+            "cluster_is_leader",
+            "1 on the node that leads and serves clients, 0 on the others",
+            u64::from(self.is_leader),
+        )?;
+        page.gauge(
+            "cluster_leader",
+            "The id of the node that leads, as this node knows it; 0 while there is no leader",
+            node.leader.unwrap_or(0),
+        )?;
+        page.counter(
+            "cluster_reigns",
+            "Leaderships of any node that have begun since this node started",
+            node.reigns,
+        )?;
+        page.gauge(
+            "cluster_applied_index",
+            "The last entry of the replicated log that this node has applied",
+            node.applied_index,
+        )?;
+        page.histogram(
+            "cluster_commit",
+            "How long a majority took to confirm an entry, on the leader; replies wait for it",
+            &[(None, self.commits.clone())],
+        )?;
+        page.counter(
+            "cluster_entries",
+            "Entries that this node has proposed as leader",
+            node.entries,
+        )?;
+        page.counter_in(
+            Unit::Bytes,
+            "cluster_entry",
+            "Bytes of those entries",
+            node.entry_bytes,
+        )?;
+        let lags: Vec<(String, u64)> = node
+            .lags
+            .iter()
+            .map(|(node, lag)| (node.to_string(), *lag))
+            .collect();
+        let lags: Vec<(&str, u64)> = lags.iter().map(|(node, lag)| (&**node, *lag)).collect();
+        if !lags.is_empty() {
+            page.gauges(
+                "cluster_follower_lag_entries",
+                "Entries that a node has not confirmed yet; only the leader knows",
+                "node",
+                &lags,
+            )?;
+        }
+        page.counter(
+            "cluster_ignored_batches",
+            "Batches of an earlier leader, or repeated ones, that counted for nothing",
+            node.ignored_batches,
+        )?;
+        let (checked_index, hash) = node.checked;
+        page.gauge(
+            "cluster_checked_index",
+            "The entry at which this node's ledger was last compared with the leader's",
+            checked_index,
+        )?;
+        page.gauge(
+            "cluster_ledger_hash",
+            "The lowest 48 bits of the hash it had there; nodes with the same entry show the same",
+            hash & HASH_MASK,
+        )?;
+        page.gauge(
+            "cluster_ledger_keys",
+            "Keys in this node's ledger, those that are over and not forgotten yet included",
+            node.keys,
+        )?;
+        page.gauge_in(
+            Unit::Seconds,
+            "cluster_clock",
+            "The cluster's clock as this node knows it, since the epoch; 0 before the first entry",
+            node.clock_ms as f64 / 1e3,
+        )
+    }
+}

@@ -1,0 +1,11 @@
+//! An operator who acts over HTTP, without a session.
+
+use std::sync::Arc;
+
+/// The sender of a request over HTTP that changes something.
+pub(crate) struct Operator {
+    /// The name of the token that it showed; empty where the server has no tokens.
+    pub(crate) token_name: Arc<str>,
+    /// Where it connected from.
+    pub(crate) address: Box<str>,
+}
