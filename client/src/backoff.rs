@@ -1,6 +1,6 @@
 //! Waiting before trying again: exponential, capped, with jitter.
 
-use crate::limits::{BACKOFF_FIRST, BACKOFF_MAX};
+use crate::limits::{BACKOFF_FIRST, BACKOFF_MAX, ELECTION_FIRST, ELECTION_MAX};
 use std::time::Duration;
 
 /// The waits between attempts to do something that failed.
@@ -11,11 +11,18 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     attempt_count: u32,
+    /// Attempts in a row that found a cluster without a leader.
+    election_count: u32,
 }
 
 impl Backoff {
     /// How long to wait before the next attempt.
     pub(crate) fn next(&mut self) -> Duration {
+        if let Some(count) = self.election_count.checked_sub(1) {
+            // 2^16 times the first wait is far beyond the cap.
+            let full = (ELECTION_FIRST * (1 << count.min(16))).min(ELECTION_MAX);
+            return spread(full, 0.5);
+        }
         let full = match self.attempt_count {
             0 => Duration::ZERO,
             // 2^16 times the first wait is far beyond the cap.
@@ -27,7 +34,18 @@ impl Backoff {
 
     /// Something worked: start over.
     pub(crate) fn reset(&mut self) {
-        self.attempt_count = 0;
+        *self = Self::default();
+    }
+
+    /// An attempt failed. In a cluster that is about to choose a leader the next one follows soon,
+    /// however often that happens: what the client holds is still good, and runs out.
+    pub(crate) fn note_failure(&mut self, is_electing: bool) {
+        if is_electing {
+            self.election_count = self.election_count.saturating_add(1);
+            self.ease();
+        } else {
+            self.election_count = 0;
+        }
     }
 
     /// It worked, but not for long: go on with short waits.
@@ -62,6 +80,29 @@ mod tests {
             full = (full * 2).min(BACKOFF_MAX);
         }
         backoff.ease();
+        assert!(backoff.next() <= BACKOFF_FIRST * 2);
+        backoff.reset();
+        assert_eq!(backoff.next(), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_election_is_waited_for_in_short_steps_and_leaves_no_long_wait_behind() {
+        let mut backoff = Backoff::default();
+        for _ in 0..100 {
+            backoff.next();
+            backoff.note_failure(false);
+        }
+        let mut full = ELECTION_FIRST;
+        for _ in 0..100 {
+            backoff.note_failure(true);
+            let wait = backoff.next();
+            assert!(
+                wait >= full / 2 && wait <= full,
+                "{wait:?} is not within half of {full:?}"
+            );
+            full = (full * 2).min(ELECTION_MAX);
+        }
+        backoff.note_failure(false);
         assert!(backoff.next() <= BACKOFF_FIRST * 2);
         backoff.reset();
         assert_eq!(backoff.next(), Duration::ZERO);

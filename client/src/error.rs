@@ -11,6 +11,7 @@ use protocol::{
 };
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a request got no useful answer. Contention is not among the reasons: it is an answer.
@@ -82,9 +83,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disconnected { why: Some(why) } => {
+                let why = why.to_string();
+                let stop = if why.ends_with('?') { "" } else { "." };
                 write!(
                     f,
-                    "not connected: {why}. The client keeps trying; treat your locks as lost once valid_until() has passed"
+                    "not connected: {why}{stop} The client keeps trying; treat your locks as lost once valid_until() has passed"
                 )
             }
             Self::Disconnected { why: None } => f.write_str(
@@ -211,10 +214,16 @@ impl LockError {
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAcquired(contention) => write!(
-                f,
-                "not acquired in time: {contention}. Wait longer, or come back later"
-            ),
+            Self::NotAcquired(contention) => {
+                write!(f, "not acquired in time: {contention}. ")?;
+                f.write_str(match contention.is_own() {
+                    false => "Wait longer, or come back later",
+                    true => {
+                        "It waits for a guard of this same client: release that one first, or ask with reentrant() \
+                         where one piece of work may hold the lock twice"
+                    }
+                })
+            }
             Self::Lost(loss) => loss.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }
@@ -291,12 +300,12 @@ impl fmt::Display for Loss {
                 "the lock is lost: the server says that this session does not hold it. Stop the work"
             }
             Self::DeadlinePassed => {
-                "the lock is lost: the server did not confirm it before valid_until(). Stop the work; look at the network \
-                 and the server, or use a longer ttl()"
+                "the lock is lost: the server did not confirm it before valid_until(). Stop the work. The server could not be \
+                 reached, or this process was paused; a longer ttl() survives longer silence"
             }
             Self::SessionDeadlinePassed => {
-                "the lock is lost: the server did not confirm its session before valid_until(). Stop the work; look at the \
-                 network and the server, or use a longer session_ttl()"
+                "the lock is lost: the server did not confirm its session before valid_until(). Stop the work. The server could \
+                 not be reached, or this process was paused; a longer session_ttl() survives longer silence"
             }
             Self::Closed => "the lock is gone: the client was closed",
             Self::Released => "the lock was released",
@@ -337,6 +346,13 @@ pub enum ConnectError {
         /// For people.
         message: String,
     },
+    /// The token cannot be read.
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// For people.
+        message: String,
+    },
     /// A setting has a length that cannot go over the wire.
     Invalid(LimitError),
     /// A setting lies outside what is allowed.
@@ -345,6 +361,19 @@ pub enum ConnectError {
         field: &'static str,
         /// What is allowed.
         allowed: &'static str,
+    },
+    /// Certificates cannot be used as they are.
+    Certificates {
+        /// For people.
+        message: String,
+    },
+    /// The server and the client do not accept each other: one of the certificates is not good, or
+    /// one of the two does not speak TLS.
+    Handshake {
+        /// Where.
+        address: String,
+        /// For people.
+        message: String,
     },
     /// No server answers there.
     Unreachable {
@@ -371,6 +400,18 @@ pub enum ConnectError {
         /// For people.
         message: String,
     },
+    /// What answers there is a node of a cluster that another node leads, or none at the moment.
+    NotLeader {
+        /// Where.
+        address: String,
+        /// Where the leader is, as far as that node knows.
+        leader: Option<String>,
+    },
+    /// Several addresses were tried, and none led to a server that let the client in.
+    NoneOf {
+        /// Why not, for each of them.
+        failures: Vec<ConnectError>,
+    },
     /// What answers there does not speak this protocol.
     NotFencepost {
         /// Where.
@@ -386,8 +427,11 @@ impl ConnectError {
         match self {
             Self::NoAddress
             | Self::NoRuntime { .. }
+            | Self::TokenFile { .. }
             | Self::Invalid(_)
-            | Self::OutOfRange { .. } => true,
+            | Self::OutOfRange { .. }
+            | Self::Certificates { .. }
+            | Self::Handshake { .. } => true,
             Self::Refused { code, .. } => matches!(
                 *code,
                 ErrorCode::UNAUTHENTICATED
@@ -396,7 +440,50 @@ impl ConnectError {
                     | ErrorCode::MALFORMED
                     | ErrorCode::OUT_OF_TURN
             ),
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NotFencepost { .. } => false,
+            Self::NoneOf { failures } => failures.iter().any(Self::is_permanent),
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::NotLeader { .. }
+            | Self::NotFencepost { .. } => false,
+        }
+    }
+
+    /// Whether nodes of a cluster answered, and none of them leads: one soon will.
+    pub(crate) fn is_electing(&self) -> bool {
+        match self {
+            Self::NotLeader { .. } => true,
+            Self::NoneOf { failures } => failures.iter().any(Self::is_electing),
+            _ => false,
+        }
+    }
+
+    /// What happened, without advice, for a list.
+    fn brief(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable {
+                address, message, ..
+            } => write!(f, "{address}: {message}"),
+            Self::TimedOut { address, after } => {
+                write!(f, "{address}: no answer within {after:?}")
+            }
+            Self::NotLeader {
+                address,
+                leader: Some(leader),
+            } => write!(f, "{address}: does not lead, and says that {leader} does"),
+            Self::NotLeader {
+                address,
+                leader: None,
+            } => write!(f, "{address}: does not lead, and knows no leader"),
+            Self::Refused {
+                address,
+                code,
+                message,
+            } => write!(f, "{address}: refused ({code}): {message}"),
+            Self::Handshake { address, message } => {
+                write!(f, "{address}: the TLS handshake failed: {message}")
+            }
+            Self::NotFencepost { address, .. } => write!(f, "{address}: is no Fencepost server"),
+            other => fmt::Display::fmt(other, f),
         }
     }
 }
@@ -411,8 +498,16 @@ impl fmt::Display for ConnectError {
                     "the client's thread did not start: {message}. Free some threads or memory"
                 )
             }
+            Self::TokenFile { path, message } => {
+                write!(f, "cannot read the token in {}: {message}", path.display())
+            }
             Self::Invalid(limit) => limit.fmt(f),
             Self::OutOfRange { field, allowed } => write!(f, "{field} must be {allowed}"),
+            Self::Certificates { message } => write!(f, "{message}"),
+            Self::Handshake { address, message } => write!(
+                f,
+                "the TLS handshake with {address} failed: {message}. Check the files and the name given to tls()"
+            ),
             Self::Unreachable {
                 address, message, ..
             } => {
@@ -441,6 +536,32 @@ impl fmt::Display for ConnectError {
                         ". Use fewer connections(), or raise the server's limits"
                     }
                     _ => "",
+                })
+            }
+            Self::NotLeader { leader, .. } => {
+                self.brief(f)?;
+                f.write_str(match leader {
+                    Some(_) => ". See whether that node runs, and can be reached from here",
+                    None => {
+                        ". Try again in a moment; if it stays so, see whether a majority of the nodes runs"
+                    }
+                })
+            }
+            Self::NoneOf { failures } => {
+                write!(
+                    f,
+                    "none of {} addresses leads to a server: ",
+                    failures.len()
+                )?;
+                for (index, failure) in failures.iter().enumerate() {
+                    f.write_str(if index > 0 { "; " } else { "" })?;
+                    failure.brief(f)?;
+                }
+                f.write_str(match self.is_electing() {
+                    true => {
+                        ". Try again in a moment; if it stays so, see whether a majority of the nodes runs"
+                    }
+                    false => ". See whether the server runs, and whether these are its addresses",
                 })
             }
             Self::NotFencepost {

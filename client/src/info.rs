@@ -35,6 +35,11 @@ impl Contention {
     pub fn recovering(&self) -> Option<Duration> {
         millis(self.recovering_ms)
     }
+
+    /// Whether the holder is the client that asked.
+    pub(crate) fn is_own(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.is_you)
+    }
 }
 
 impl fmt::Display for Contention {
@@ -104,6 +109,9 @@ pub struct Holder {
     pub is_session_bound: bool,
     /// The holder is the session of the client that asked.
     pub is_you: bool,
+    /// How often it holds the lock: more than once only if it acquired it
+    /// [reentrantly](crate::LockRequest::reentrant).
+    pub hold_count: u32,
     /// What it left for waiters and operators to read.
     pub metadata: Vec<u8>,
 }
@@ -142,6 +150,7 @@ impl From<protocol::Holder<'_>> for Holder {
             ends_with_session: holder.ends_with_session,
             is_session_bound: holder.is_session_bound,
             is_you: holder.is_you,
+            hold_count: holder.hold_count,
             metadata: holder.metadata.as_bytes().to_vec(),
         }
     }
@@ -151,7 +160,8 @@ impl From<protocol::Holder<'_>> for Holder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {
-    /// The fence of its newest grant, if the server remembers one.
+    /// The fence of its newest grant, if the server remembers one. After a restart of the server it
+    /// may be a number above all that were granted: name a holder by the fence of its own.
     pub last_fence: Option<Fence>,
     /// Its holders. 0 means that the key is free, unless the server is
     /// [recovering](Self::recovering).
@@ -174,6 +184,9 @@ pub struct LockInfo {
     /// Its holders and waiters. Whether the server is recovering, the
     /// [pages](crate::Pages::recovering) say, not each lock.
     pub contention: Contention,
+    /// The fence of its newest grant, which may have ended. `None`: the server is older than this
+    /// client.
+    pub last_fence: Option<Fence>,
 }
 
 impl From<protocol::LockEntry<'_>> for LockInfo {
@@ -181,6 +194,7 @@ impl From<protocol::LockEntry<'_>> for LockInfo {
         Self {
             key: entry.key.as_bytes().to_vec(),
             contention: entry.contention.into(),
+            last_fence: entry.last_fence,
         }
     }
 }

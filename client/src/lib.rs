@@ -49,7 +49,7 @@
 //! ```no_run
 //! # async fn write(fence: fencepost::Fence) {}
 //! # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
-//! client.with_lock("orders/42", |fence| async move { write(fence).await }).await?;
+//! client.with_lock("orders/42", async |fence| write(fence).await).await?;
 //!
 //! let guard = client.lock("orders/42").acquire().await?;
 //! tokio::select! {
@@ -72,8 +72,34 @@
 //! [`session_bound`](LockRequest::session_bound) for locks that live as long as the client, and
 //! [`detached`](LockRequest::detached) for locks that outlive it.
 //!
+//! **A cluster** is a server with several addresses. Give those of some nodes, or of all: the
+//! client finds the one that leads, and follows when another does.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), fencepost::ConnectError> {
+//! let nodes = ["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"];
+//! let client = fencepost::Client::builder().addresses(nodes).connect().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **TLS**, where the server has a certificate (feature `tls`, which is on by default):
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), fencepost::ConnectError> {
+//! let tls = fencepost::Tls::with_ca("/etc/fencepost/ca.pem");
+//! let client = fencepost::Client::builder().address("locks.internal:7400").tls(tls).connect().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! **Without async**: [`blocking`] has the same client for threads. **For operators**:
 //! [`Client::query`], [`Client::list`], [`Client::sessions`] and [`Client::force_release`].
+//!
+//! **To watch it**: [`Client::metrics`] is what the client counts. With the feature
+//! `tracing` an acquire is a span `lock_acquire` and the work of [`Client::with_lock`] a span
+//! `locked`, both with key, fence and trace id; losses are warnings.
+//! [`Builder::trace_context`] sends the trace along, and the server's audit log has it.
 //!
 //! The folder `examples/` has three whole programs: a booking service, a job that runs once per
 //! period, and a leader that steps down.
@@ -89,6 +115,11 @@
 //! - **It reconnects**, at once and then with growing, jittered pauses, and resumes its session, so
 //!   a short break or a restart of the server costs no lock. Unanswered requests are repeated and
 //!   take effect once. If the server has forgotten the session, all guards are lost at once.
+//! - **It follows the leader of a cluster.** While there is none it goes on asking, and no lock is
+//!   lost for that: a guard ends by its own clock, or because a leader says so. The next leader
+//!   resumes the session, the watchdog renews first thing, and waiting acquires stand in line again
+//!   with the age they have. An election takes a second or two, so use a ttl, and a
+//!   [`session_ttl`](Builder::session_ttl), of some seconds more.
 //! - **It waits for nothing without a bound**: requests have a timeout, queues a limit, pauses a
 //!   cap.
 //! - **It keeps order.** Many tasks share a few pipelined connections; requests for one key keep
@@ -115,7 +146,8 @@
 // | `api/`     | what users call: client, builder, locks, guards, operators' questions, blocking  |
 // | `link/`    | the way to the server and back: queues, connections, replies, the watchdog       |
 // | `session/` | what the server promised: the session, and each lease (the rule of valid_until)  |
-// | `*.rs`     | what all of them use: errors, answers, bounds, settings, the clock, backoff      |
+// | `*.rs`     | what all of them use: errors, answers, bounds, settings, the clock, backoff,     |
+// |            | metrics, spans                                                                   |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -127,9 +159,16 @@ mod error;
 mod info;
 mod limits;
 mod link;
+mod metrics;
 mod session;
 mod settings;
+mod spans;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 
+#[cfg(feature = "tls")]
+pub use self::tls::Tls;
 pub use api::blocking;
 pub use api::builder::Builder;
 pub use api::client::Client;
@@ -138,6 +177,8 @@ pub use api::lock::{Acquisition, LockRequest};
 pub use api::operator::{ForceRelease, Pages};
 pub use error::{ConnectError, Error, LockError, Loss};
 pub use info::{Contention, Holder, KeyState, LockInfo, REMAINING_MAX, SessionInfo, Stat};
+pub use metrics::{Metrics, Timings};
 pub use protocol::{
-    BusyBound, DecodeError, ErrorCode, Fence, LimitError, Mode, NotHeldReason, UnavailableReason,
+    BusyBound, DecodeError, ErrorCode, Fence, LimitError, Mode, NoFence, NotHeldReason,
+    UnavailableReason,
 };

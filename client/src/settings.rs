@@ -1,12 +1,22 @@
 //! What a client was built with, checked.
 
 use crate::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// `None`: speaks plainly.
+#[cfg(feature = "tls")]
+pub(crate) type Security = Option<std::sync::Arc<crate::tls::Connector>>;
+
+/// There is only plain speech.
+#[cfg(not(feature = "tls"))]
+pub(crate) type Security = Option<std::convert::Infallible>;
 
 pub(crate) struct Settings {
     pub(crate) addresses: Vec<String>,
     pub(crate) name: String,
     pub(crate) token: Vec<u8>,
+    pub(crate) security: Security,
     pub(crate) connection_count: usize,
     /// 0 leaves it to the server.
     pub(crate) session_ttl_ms: u32,
@@ -14,7 +24,11 @@ pub(crate) struct Settings {
     pub(crate) request_timeout: Duration,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
+    pub(crate) trace_context: Option<TraceContext>,
 }
+
+/// Tells the trace that the caller is part of.
+pub(crate) type TraceContext = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A duration in whole milliseconds, if it lies within bounds.
 pub(crate) fn millis(

@@ -3,8 +3,11 @@
 //! It is the same client on a thread of its own, which drives the connections and the watchdog, so
 //! locks are renewed while the calling thread works. Calls block the calling thread.
 //!
+//! It is built by the same [`Builder`](crate::Builder), and takes the nodes of a cluster likewise:
+//! `Client::connect("10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400")`.
+//!
 //! Inside async code its calls panic, because blocking there would stall the runtime. Use
-//! [`crate::Client`] there.
+//! [`crate::Client`] there, or put the calls into `tokio::task::spawn_blocking`.
 //!
 //! ```no_run
 //! use fencepost::blocking::Client;
@@ -28,6 +31,7 @@ use crate::info::{KeyState, LockInfo, SessionInfo, Stat};
 use protocol::{Fence, Mode};
 use std::fmt;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
@@ -66,6 +70,21 @@ impl Client {
         Builder::default().address(address).connect_blocking()
     }
 
+    /// Connects with the settings in the environment. See [`crate::Client::from_env`].
+    ///
+    /// # Errors
+    /// As [`Builder::from_env`] and [`Builder::connect`].
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::blocking::Client::from_env()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self, ConnectError> {
+        Builder::from_env()?.connect_blocking()
+    }
+
     fn start(builder: Builder) -> Result<Self, ConnectError> {
         let (report, reported) = mpsc::sync_channel(1);
         let spawned = thread::Builder::new()
@@ -79,6 +98,17 @@ impl Client {
             Ok(result) => result,
             Err(_) => Err(no_thread(io::Error::other("its thread ended early"))),
         }
+    }
+
+    /// What this client has counted so far. See [`Client::metrics`](crate::Client::metrics).
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::blocking::Client) {
+    /// println!("{} locks lost", client.metrics().losses);
+    /// # }
+    /// ```
+    pub fn metrics(&self) -> crate::Metrics {
+        self.client.metrics()
     }
 
     /// Begins to ask for a lock; hand the result to [`try_acquire`](Self::try_acquire) or
@@ -221,8 +251,9 @@ impl Client {
     ///
     /// ```no_run
     /// # fn example(client: fencepost::blocking::Client) -> Result<(), fencepost::Error> {
-    /// let fence = client.query("orders/42")?.last_fence.expect("it has been locked before");
-    /// client.force_release("orders/42", fence)?;
+    /// if let Some(holder) = client.query("orders/42")?.holders.first() {
+    ///     client.force_release("orders/42", holder.fence)?;
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -232,6 +263,21 @@ impl Client {
         fence: Fence,
     ) -> Result<ForceRelease, Error> {
         self.runtime.wait(self.client.force_release(key, fence))
+    }
+
+    /// See [`crate::Client::end_session`].
+    ///
+    /// # Errors
+    /// No answer came, or the token does not allow it.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::blocking::Client) -> Result<(), fencepost::Error> {
+    /// let has_ended = client.end_session(4711)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn end_session(&self, session_id: u64) -> Result<bool, Error> {
+        self.runtime.wait(self.client.end_session(session_id))
     }
 
     /// See [`crate::Client::release_detached`].
@@ -475,8 +521,19 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// What a caller is told that would stall its own runtime.
+const INSIDE_A_RUNTIME: &str = "fencepost::blocking was called inside async code, where it would stall the runtime. \
+     Use fencepost::Client there and await its calls, or move this call into tokio::task::spawn_blocking";
+
 impl Runtime {
+    #[track_caller]
     fn wait<F: Future>(&self, future: F) -> F::Output {
+        // Threads for blocking work know their runtime, too, and may block. tokio tells the two
+        // apart only by a panic of its own, which does not say what to do.
+        if runtime::Handle::try_current().is_ok() {
+            let probe = panic::catch_unwind(AssertUnwindSafe(|| self.handle.block_on(async {})));
+            assert!(probe.is_ok(), "{INSIDE_A_RUNTIME}");
+        }
         self.handle.block_on(future)
     }
 }

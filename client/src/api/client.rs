@@ -8,15 +8,15 @@ use crate::link::call::{Answer, Ask};
 use crate::link::connect::connect;
 use crate::link::lane::Status;
 use crate::link::pool::{Handle, Pool};
+use crate::metrics::Metrics;
 use protocol::{Fence, Key};
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// A client of one Fencepost server: a session, a few connections, and any number of tasks that
-/// share them.
+/// A client of one Fencepost server or cluster: a session, a few connections, and any number of
+/// tasks that share them.
 ///
 /// Cloning is cheap and gives another handle to the same client. When the last handle and the last
 /// [`Guard`](crate::Guard) are gone, the client ends its session in the background, if its runtime
@@ -66,6 +66,26 @@ impl Client {
         Self::builder().address(address).connect().await
     }
 
+    /// Connects with the settings in the environment, which are those of the program `fencepost`:
+    /// `FENCEPOST_SERVER` has the address, or those of a cluster's nodes with commas between them
+    /// (without it, `127.0.0.1:7400`); `FENCEPOST_TOKEN_FILE` has the path of a file with the token
+    /// to show (without it, none). Short for [`Builder::from_env`] and [`Builder::connect`].
+    ///
+    /// Cancel safe: dropping it closes what was opened.
+    ///
+    /// # Errors
+    /// As [`Builder::from_env`] and [`Builder::connect`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), fencepost::ConnectError> {
+    /// let client = fencepost::Client::from_env().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn from_env() -> Result<Self, ConnectError> {
+        Builder::from_env()?.connect().await
+    }
+
     /// Begins to ask for a lock. A key is 1 to 256 bytes of any kind; use UTF-8 if people shall
     /// read it.
     ///
@@ -90,15 +110,15 @@ impl Client {
     /// ```no_run
     /// # async fn settle(order: u32, fence: fencepost::Fence) {}
     /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::LockError> {
-    /// client.with_lock("orders/42", |fence| async move { settle(42, fence).await }).await?;
+    /// client.with_lock("orders/42", async |fence| settle(42, fence).await).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn with_lock<T, F, W>(&self, key: impl AsRef<[u8]>, work: F) -> Result<T, LockError>
-    where
-        F: FnOnce(Fence) -> W,
-        W: Future<Output = T>,
-    {
+    pub async fn with_lock<T>(
+        &self,
+        key: impl AsRef<[u8]>,
+        work: impl AsyncFnOnce(Fence) -> T,
+    ) -> Result<T, LockError> {
         self.lock(key).with(work).await
     }
 
@@ -164,6 +184,19 @@ impl Client {
         lanes
             .iter()
             .any(|lane| matches!(lane.status(), Status::Open))
+    }
+
+    /// What this client has counted so far: acquires and how long they took, renewals, losses,
+    /// reconnects. Cheap: it reads some numbers.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let metrics = client.metrics();
+    /// println!("{} locks lost, {} reconnects", metrics.losses, metrics.reconnects);
+    /// # }
+    /// ```
+    pub fn metrics(&self) -> Metrics {
+        self.pool().metrics()
     }
 
     /// Ends the session: everything it holds and waits for is freed at once, and all guards of all
@@ -241,14 +274,16 @@ impl Client {
 
 impl Builder {
     /// Connects: tries each address once, and gives up if none leads to a server that lets the
-    /// client in. From then on the client reconnects by itself. Its tasks run on the current
-    /// runtime.
+    /// client in. While nodes of a cluster answer that none of them leads, it goes on asking for as
+    /// long as a [`request_timeout`](Self::request_timeout). From then on the client reconnects by
+    /// itself. Its tasks run on the current runtime.
     ///
     /// Cancel safe: dropping it closes what was opened.
     ///
     /// # Errors
-    /// A setting is out of range, or no server let the client in. The error is that of the last
-    /// address.
+    /// A setting is out of range, or no server let the client in. Where there are several
+    /// addresses, [`ConnectError::NoneOf`] says why of each, unless one of them gave a reason that
+    /// will not go away by itself, such as a wrong token.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), fencepost::ConnectError> {

@@ -5,12 +5,14 @@ use crate::backoff::spread;
 use crate::clock::Moment;
 use crate::error::{Error, LockError};
 use crate::info::Contention;
-use crate::limits::RETRY_FIRST;
+use crate::limits::{DISCONNECTED_MIN, RETRY_FIRST, TIMEOUT_MAX};
 use crate::link::call::{Answer, Ask, Wish};
-use crate::link::pool::Handle;
+use crate::link::pool::{Handle, Patience};
+use crate::metrics::AcquireEnd;
+use crate::session::grant::Grant;
 use crate::settings::millis;
+use crate::spans;
 use protocol::{Fence, Key, Metadata, Mode, TraceId, UnavailableReason, limits};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -39,6 +41,7 @@ pub struct LockRequest {
     key: Arc<[u8]>,
     ttl: Duration,
     wait: Duration,
+    request_timeout: Duration,
     mode: Mode,
     is_session_bound: bool,
     is_reentrant: bool,
@@ -82,6 +85,7 @@ impl LockRequest {
         Self {
             ttl: settings.ttl,
             wait: settings.wait,
+            request_timeout: settings.request_timeout,
             key: key.into(),
             mode: Mode::Exclusive,
             is_session_bound: false,
@@ -139,6 +143,21 @@ impl LockRequest {
         self
     }
 
+    /// How long the way there and back may take, besides the wait; more than zero and at most an
+    /// hour. Without this, the client's [`request_timeout`](crate::Builder::request_timeout). For a
+    /// caller that would rather do without the lock than wait for a server that does not answer.
+    ///
+    /// ```no_run
+    /// # fn example(client: fencepost::Client) {
+    /// let tenth = std::time::Duration::from_millis(100);
+    /// let request = client.lock("orders/42").wait(tenth).request_timeout(tenth);
+    /// # }
+    /// ```
+    pub fn request_timeout(mut self, request_timeout: Duration) -> Self {
+        self.request_timeout = request_timeout;
+        self
+    }
+
     /// Shares the lock with all other holders that ask for it shared, instead of having it alone.
     ///
     /// ```no_run
@@ -182,11 +201,14 @@ impl LockRequest {
         self
     }
 
-    /// Ties the grant to a trace in the server's audit log, up to 64 bytes.
+    /// Ties the grant to a trace in the server's audit log: up to 64 bytes, best the value of a W3C
+    /// `traceparent` header. [`Builder::trace_context`](crate::Builder::trace_context) does so for
+    /// all locks of a client.
     ///
     /// ```no_run
     /// # fn example(client: fencepost::Client) {
-    /// let request = client.lock("orders/42").trace_id("4bf92f3577b34da6");
+    /// let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    /// let request = client.lock("orders/42").trace_id(traceparent);
     /// # }
     /// ```
     pub fn trace_id(mut self, trace_id: impl AsRef<str>) -> Self {
@@ -253,12 +275,23 @@ impl LockRequest {
     /// # }
     /// ```
     pub async fn try_acquire(self) -> Result<Acquisition, Error> {
-        let deadline = Instant::now() + self.client.pool().settings.request_timeout;
-        match self.ask(self.wish(None)?, deadline).await? {
-            Answer::Granted(grant) => Ok(Acquisition::Acquired(Guard::new(
-                grant,
-                Arc::clone(&self.client),
-            ))),
+        let request = self.in_its_trace();
+        let counting = request.client.pool().session.counters.begin_acquire();
+        let asked = request.try_acquire_counted();
+        let asked = spans::acquiring(&request.key, request.trace_id.as_deref(), asked).await;
+        counting.end(match &asked {
+            Ok(Acquisition::Acquired(_)) => AcquireEnd::Granted,
+            Ok(Acquisition::Held(_)) => AcquireEnd::Contended,
+            Err(_) => AcquireEnd::Failed,
+        });
+        asked
+    }
+
+    async fn try_acquire_counted(&self) -> Result<Acquisition, Error> {
+        self.check_request_timeout()?;
+        let patience = Patience::until(Instant::now() + self.request_timeout);
+        match self.ask(self.wish(None)?, patience).await? {
+            Answer::Granted(grant) => Ok(Acquisition::Acquired(self.guard(grant))),
             Answer::Contended(contention) => Ok(Acquisition::Held(contention)),
             answer => Err(not_decided(answer)),
         }
@@ -267,11 +300,13 @@ impl LockRequest {
     /// Stands in line until the lock is free, at most as long as [`wait`](Self::wait) says. The
     /// line is the server's: first come, first served, and the lock is handed over, not raced for.
     ///
-    /// Besides the wait, the request has the client's
-    /// [`request_timeout`](crate::Builder::request_timeout) for the way there and back. If the
-    /// server grants nothing at the moment because it is about to stop, has just restarted or waits
-    /// for its disk, the client repeats the request within the wait: a restart of the server costs
-    /// a waiter its place in the line, and nothing else.
+    /// Besides the wait, the request has its [`request_timeout`](Self::request_timeout) for the way
+    /// there and back. That is for a server that is there: while no connection can be had, the
+    /// acquire ends with its wait (or after a quarter of a second, if that is longer), and
+    /// [`Error::Disconnected`] says why. If the server grants nothing at the moment because it is
+    /// about to stop, has just restarted or waits for its disk, the client repeats the request
+    /// within the wait: a restart of the server costs a waiter its place in the line, and nothing
+    /// else.
     ///
     /// Cancel safe: dropping it takes the request out of the line, and a grant that was under way
     /// is released at once.
@@ -296,17 +331,36 @@ impl LockRequest {
     /// # }
     /// ```
     pub async fn acquire(self) -> Result<Guard, LockError> {
-        let settings = &self.client.pool().settings;
+        let request = self.in_its_trace();
+        let counting = request.client.pool().session.counters.begin_acquire();
+        let acquired = request.acquire_counted();
+        let acquired = spans::acquiring(&request.key, request.trace_id.as_deref(), acquired).await;
+        counting.end(match &acquired {
+            Ok(_) => AcquireEnd::Granted,
+            Err(LockError::NotAcquired(_)) => AcquireEnd::Contended,
+            Err(_) => AcquireEnd::Failed,
+        });
+        acquired
+    }
+
+    async fn acquire_counted(&self) -> Result<Guard, LockError> {
         let wait = self.checked_wait()?;
-        let wait_until = Moment::now() + wait;
-        let deadline = Instant::now() + wait + settings.request_timeout;
+        self.check_request_timeout()?;
+        let start = Moment::now();
+        let wait_until = start + wait;
+        let mut waits_since = None;
+        let now = Instant::now();
+        let deadline = now + wait + self.request_timeout;
+        let patience = Patience {
+            connected_by: deadline.min(now + wait.max(DISCONNECTED_MIN)),
+            deadline,
+        };
         loop {
             let is_waiting = wait_until > Moment::now();
-            let wish = self.wish(is_waiting.then_some(wait_until))?;
-            let retry_after = match self.ask(wish, deadline).await {
-                Ok(Answer::Granted(grant)) => {
-                    return Ok(Guard::new(grant, Arc::clone(&self.client)));
-                }
+            let mut wish = self.wish(is_waiting.then_some(wait_until))?;
+            wish.waits_since = waits_since;
+            let retry_after = match self.ask(wish, patience).await {
+                Ok(Answer::Granted(grant)) => return Ok(self.guard(grant)),
                 Ok(Answer::Contended(contention)) => {
                     return Err(LockError::NotAcquired(contention));
                 }
@@ -316,11 +370,13 @@ impl LockRequest {
                     reason:
                         UnavailableReason::RECOVERING
                         | UnavailableReason::AT_CEILING
-                        | UnavailableReason::SHUTTING_DOWN,
+                        | UnavailableReason::SHUTTING_DOWN
+                        | UnavailableReason::NO_QUORUM,
                     retry_after,
                 }) if is_waiting => retry_after,
                 Err(error) => return Err(error.into()),
             };
+            waits_since = Some(start);
             let pause = retry_after.unwrap_or(RETRY_FIRST);
             let pause = pause + spread(pause / 2, 1.0);
             sleep(pause.min(wait_until.since(Moment::now()))).await;
@@ -331,8 +387,9 @@ impl LockRequest {
     /// If the lock is lost meanwhile, the work is dropped where it stands and [`LockError::Lost`]
     /// tells why.
     ///
-    /// The work gets the fence, to send along with every write. The release goes out in the
-    /// background.
+    /// The work gets the fence, to send along with every write, and may borrow what it needs:
+    /// `async |fence| ..`. A closure that returns a future will do as well, `|fence| async move {
+    /// .. }`. The release goes out in the background.
     ///
     /// Cancel safe: dropping it drops the work and releases the lock.
     ///
@@ -346,30 +403,46 @@ impl LockRequest {
     /// client
     ///     .lock("orders/42")
     ///     .ttl(std::time::Duration::from_secs(5))
-    ///     .with(|fence| async move { settle(42, fence).await })
+    ///     .with(async |fence| settle(42, fence).await)
     ///     .await??;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn with<T, F, W>(self, work: F) -> Result<T, LockError>
-    where
-        F: FnOnce(Fence) -> W,
-        W: Future<Output = T>,
-    {
-        let guard = self.acquire().await?;
+    pub async fn with<T>(self, work: impl AsyncFnOnce(Fence) -> T) -> Result<T, LockError> {
+        let request = self.in_its_trace();
+        let (key, trace_id) = (Arc::clone(&request.key), request.trace_id.clone());
+        let guard = request.acquire().await?;
+        let fence = guard.fence();
         let lost = guard.lost();
         tokio::select! {
             // A lock already lost must not even let the work begin its next step.
             biased;
             loss = lost => Err(LockError::Lost(loss)),
-            value = work(guard.fence()) => Ok(value),
+            value = spans::working(&key, fence, trace_id.as_deref(), work(fence)) => Ok(value),
         }
     }
 
-    async fn ask(&self, wish: Wish, deadline: Instant) -> Result<Answer, Error> {
+    /// Names the trace that the caller is part of, unless one is named already.
+    fn in_its_trace(mut self) -> Self {
+        if self.trace_id.is_none()
+            && let Some(context) = &self.client.pool().settings.trace_context
+        {
+            let trace_id = context().filter(|text| TraceId::new(text).is_ok());
+            self.trace_id = trace_id.map(Arc::from);
+        }
+        self
+    }
+
+    fn guard(&self, grant: Grant) -> Guard {
+        let guard = Guard::new(grant, Arc::clone(&self.client));
+        spans::granted(guard.fence());
+        guard
+    }
+
+    async fn ask(&self, wish: Wish, patience: Patience) -> Result<Answer, Error> {
         let pool = self.client.pool();
         let lane = pool.lane_of(&self.key);
-        pool.call(lane, Ask::Acquire(wish), None, deadline).await
+        pool.call(lane, Ask::Acquire(wish), None, patience).await
     }
 
     fn wish(&self, wait_until: Option<Moment>) -> Result<Wish, Error> {
@@ -387,12 +460,25 @@ impl LockRequest {
                 }
             },
             wait_until,
+            waits_since: None,
             is_reentrant: self.is_reentrant,
             is_detached: self.is_detached,
             is_auto_renewed: self.is_auto_renewed,
             metadata: Arc::clone(&self.metadata),
             trace_id: self.trace_id.clone(),
         })
+    }
+
+    fn check_request_timeout(&self) -> Result<(), Error> {
+        let time = self.request_timeout;
+        match time.is_zero() || time > TIMEOUT_MAX {
+            false => Ok(()),
+            true => Err(Error::OutOfRange {
+                field: "request_timeout",
+                given: time,
+                max: TIMEOUT_MAX,
+            }),
+        }
     }
 
     fn checked_wait(&self) -> Result<Duration, Error> {

@@ -4,7 +4,7 @@ use crate::api::client::Client;
 use crate::error::Error;
 use crate::info::{KeyState, LockInfo, PageOf, SessionInfo, Stat};
 use crate::link::call::{Answer, Ask};
-use protocol::{Fence, Key, NotHeldReason, Prefix};
+use protocol::{ErrorCode, Fence, Key, NotHeldReason, Prefix};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,6 +134,39 @@ impl Client {
             _ => Err(Error::Unexpected {
                 request: "a forced release",
             }),
+        }
+    }
+
+    /// Ends a session, as its client's [`close`](Client::close) would: what it holds goes to
+    /// those that wait for it. Its client is told and opens a new one. `false`: there is no such
+    /// session.
+    ///
+    /// Cancel safe: if dropped, it may or may not take effect.
+    ///
+    /// # Errors
+    /// No answer came, or the token does not allow it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: fencepost::Client) -> Result<(), fencepost::Error> {
+    /// for session in client.sessions().all().await? {
+    ///     if session.client_name == "a-client-that-hangs" {
+    ///         client.end_session(session.session_id).await?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn end_session(&self, session_id: u64) -> Result<bool, Error> {
+        match self.ask_any(Ask::EndSession { session_id }).await {
+            Ok(Answer::Done) => Ok(true),
+            Ok(_) => Err(Error::Unexpected {
+                request: "the end of a session",
+            }),
+            Err(Error::Refused {
+                code: ErrorCode::SESSION_UNKNOWN,
+                ..
+            }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

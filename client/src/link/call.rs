@@ -8,7 +8,7 @@ use crate::session::lease::Lease;
 use bytes::BytesMut;
 use protocol::{
     Acquire, Claim, Cursor, Fence, Key, Metadata, Mode, NotHeldReason, Prefix, Request, RequestId,
-    TraceId,
+    SessionId, TraceId, limits::WAIT_MS_MAX,
 };
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -60,6 +60,9 @@ pub(crate) enum Ask {
         key: Arc<[u8]>,
         fence: Fence,
     },
+    EndSession {
+        session_id: u64,
+    },
 }
 
 /// A wish for a lock.
@@ -71,6 +74,8 @@ pub(crate) struct Wish {
     /// Until when to stand in line; `None` wants an answer at once. A moment, not a length of time:
     /// a request that is sent late, or again, waits only for the rest.
     pub(crate) wait_until: Option<Moment>,
+    /// Since when the caller has stood in line under earlier ids, if it has.
+    pub(crate) waits_since: Option<Moment>,
     pub(crate) is_reentrant: bool,
     /// The lock is to belong to no session.
     pub(crate) is_detached: bool,
@@ -90,8 +95,8 @@ impl Ask {
         }
     }
 
-    /// As the wire has it, if it is sent now.
-    pub(crate) fn as_request(&self, now: Moment) -> Request<'_> {
+    /// As the wire has it, if it is sent now, after it has stood in line for `waited_ms`.
+    pub(crate) fn as_request(&self, now: Moment, waited_ms: u32) -> Request<'_> {
         fn key_of(key: &[u8]) -> Key<'_> {
             Key::new(key).expect(CHECKED)
         }
@@ -111,6 +116,7 @@ impl Ask {
                     Some(trace_id) => TraceId::new(trace_id).expect(CHECKED),
                     None => TraceId::default(),
                 },
+                waited_ms,
             }),
             Self::Renew { key, fence, lease } => Request::Renew {
                 key: key_of(key),
@@ -159,6 +165,9 @@ impl Ask {
                 key: key_of(key),
                 fence: *fence,
             },
+            Self::EndSession { session_id } => Request::EndSession {
+                session_id: SessionId::new(*session_id),
+            },
         }
     }
 
@@ -179,6 +188,7 @@ impl Ask {
             Self::Sessions { .. } => "a list of sessions",
             Self::Stats => "a request for statistics",
             Self::ForceRelease { .. } => "a forced release",
+            Self::EndSession { .. } => "the end of a session",
         }
     }
 
@@ -191,7 +201,8 @@ impl Ask {
             | Self::List { .. }
             | Self::Sessions { .. }
             | Self::Stats
-            | Self::ForceRelease { .. } => Class::Prompt,
+            | Self::ForceRelease { .. }
+            | Self::EndSession { .. } => Class::Prompt,
             Self::KeepAlive
             | Self::Goodbye
             | Self::Renew { .. }
@@ -204,6 +215,16 @@ impl Ask {
 }
 
 impl Wish {
+    /// For how long it has stood in line, if it was first sent then: nothing if it does not wait.
+    fn waited_ms(&self, sent: Option<Moment>, now: Moment) -> u32 {
+        let since = self.waits_since.or(sent);
+        let waited = match (self.wait_until, since) {
+            (Some(_), Some(since)) => now.since(since).as_millis(),
+            _ => 0,
+        };
+        u32::try_from(waited).map_or(WAIT_MS_MAX, |waited_ms| waited_ms.min(WAIT_MS_MAX))
+    }
+
     fn wait_ms(&self, now: Moment) -> u32 {
         let left = self
             .wait_until
@@ -319,10 +340,17 @@ impl Call {
         }
     }
 
-    /// Appends it to `out`, marked as repeated if it has been sent in this session before.
-    pub(crate) fn send(&mut self, epoch: u64, now: Moment, out: &mut BytesMut) {
+    /// Appends it to `out`, marked as repeated if it has been sent in this session before. The
+    /// leader of a cluster is told how long it has waited at others.
+    pub(crate) fn send(&mut self, epoch: u64, is_cluster: bool, now: Moment, out: &mut BytesMut) {
         self.place = None;
-        let request = self.ask.as_request(now);
+        let waited_ms = match &self.ask {
+            Ask::Acquire(wish) if is_cluster => {
+                wish.waited_ms(self.sent.map(|sent| sent.first), now)
+            }
+            _ => 0,
+        };
+        let request = self.ask.as_request(now, waited_ms);
         match &mut self.sent {
             Some(sent) if sent.epoch == epoch => {
                 request.append_repeat(self.id, out);

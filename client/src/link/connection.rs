@@ -9,15 +9,17 @@
 use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::{ConnectError, Error, Loss};
-use crate::limits::{OUT_BYTES_MAX, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
+use crate::limits::{OUT_BYTES_MAX, OVERDUE, READ_BYTES, RENEW_FRACTION, SILENCE_MIN};
 use crate::link::call::{Ask, Call, Class, Sink};
 use crate::link::lane::{Batch, Lane, Room};
 use crate::link::pool::Pool;
 use crate::link::reply::Arrival;
 use crate::session::{Bounds, Broken, Era, Opened};
+use crate::stream::Writer;
 use bytes::{Buf, BytesMut};
-use protocol::{DecodeError, Direction, ErrorCode, Frame, Push, Reply, RequestId};
+use protocol::{DecodeError, Direction, ErrorCode, Frame, NodeAddress, Push, Reply, RequestId};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -31,6 +33,10 @@ pub(crate) struct Connection {
     backlog: VecDeque<Call>,
     /// When the latest connection was opened.
     era: Era,
+    /// Where it leads.
+    address: Arc<str>,
+    /// To a node of a cluster.
+    is_cluster: bool,
     batch: Batch,
 }
 
@@ -55,6 +61,8 @@ enum End {
     Garbled,
     /// The server says that the session is over.
     SessionOver,
+    /// The node leads its cluster no more.
+    Deposed,
     /// The client is closing.
     Left,
 }
@@ -73,6 +81,8 @@ impl Connection {
             in_flight: InFlight::default(),
             backlog: VecDeque::new(),
             era: Era::default(),
+            address: Arc::from(""),
+            is_cluster: false,
             batch: Batch::default(),
         }
     }
@@ -93,10 +103,13 @@ impl Connection {
                 },
             };
             self.era = connection.era;
+            self.address = Arc::clone(&connection.address);
+            self.is_cluster = connection.is_cluster;
             self.lane().set_open();
             let mut has_answered = false;
             let end = self.converse(connection, &mut has_answered).await;
             self.lane().set_down(None, Instant::now());
+            self.pool.note_down();
             self.pool.session.disconnected(self.era);
             self.keep_unanswered();
             // A server that welcomes and then hangs up is called again soon, but not at full speed.
@@ -108,7 +121,10 @@ impl Connection {
             match end {
                 End::Left => return,
                 End::SessionOver => self.pool.session.end(self.era.epoch, &self.pool.leases),
-                End::Broken | End::Silent | End::Superseded | End::Garbled => {}
+                // No loss: what it granted is good for as long as it was, wherever the next leader
+                // is.
+                End::Deposed | End::Silent => self.pool.session.nodes.doubt(&self.address),
+                End::Broken | End::Superseded | End::Garbled => {}
             }
         }
     }
@@ -146,7 +162,10 @@ impl Connection {
             };
             match result {
                 Ok(opened) => return Some(opened),
-                Err(error) => self.not_opened(error),
+                Err(error) => {
+                    backoff.note_failure(error.is_electing());
+                    self.not_opened(error);
+                }
             }
         }
     }
@@ -194,8 +213,13 @@ impl Connection {
             bounds,
             must_claim,
             is_in_grace,
+            address: _,
+            is_cluster: _,
         } = opened;
-        let (mut reader, mut writer) = stream.into_split();
+        let (mut reader, mut writer) = stream.split();
+        // Bytes were written that may not have left.
+        let mut is_unflushed = false;
+        let is_direct = writer.is_direct();
         let mut out = BytesMut::new();
         if must_claim {
             self.claim_all();
@@ -207,9 +231,14 @@ impl Connection {
         }
         // A dead connection must be noticed early enough for a second attempt, within a request's
         // time and before the session ends.
-        let silence_max = (self.pool.settings.request_timeout / 2)
+        let settings = &self.pool.settings;
+        let mut silence_max = (settings.request_timeout / 2)
             .min(life.ttl() / RENEW_FRACTION)
             .max(SILENCE_MIN);
+        // Where there is another node to ask, it may be the one that leads by now.
+        if self.pool.session.nodes.has_several(&settings.addresses) {
+            silence_max = silence_max.min(OVERDUE);
+        }
         // Since when answers are due and nothing came.
         let mut quiet_since = Instant::now();
         // Fires before the true deadline and is then set anew: cheaper than moving it for every
@@ -243,14 +272,15 @@ impl Connection {
                 return End::Superseded;
             }
             input.reserve(READ_BYTES);
+            let is_flush = out.is_empty();
             tokio::select! {
                 read = reader.read_buf(&mut input) => match read {
                     Ok(0) | Err(_) => return End::Broken,
                     Ok(_) => has_read = true,
                 },
-                written = writer.write_buf(&mut out), if !out.is_empty() => match written {
-                    Ok(0) | Err(_) => return End::Broken,
-                    Ok(_) => {}
+                sent = send(&mut writer, &mut out), if !is_flush || is_unflushed => match sent {
+                    Err(_) => return End::Broken,
+                    Ok(()) => is_unflushed = !is_flush && !is_direct,
                 },
                 () = self.pool.lanes()[self.index].woken() => {}
                 () = &mut alarm => {
@@ -274,7 +304,7 @@ impl Connection {
                     self.read_reply(arrival, &frame)?;
                     has_answered = true;
                 }
-                Direction::Push => self.read_push(arrival, &frame),
+                Direction::Push => self.read_push(arrival, &frame)?,
                 // Not for us to answer; a later version may know what it means.
                 Direction::Request => {}
             }
@@ -286,17 +316,22 @@ impl Connection {
 
     fn read_reply(&mut self, arrival: &Arrival<'_>, frame: &Frame<'_>) -> Result<(), End> {
         let reply = Reply::decode(frame);
-        let is_session_over = matches!(
-            reply,
+        // Either way the request stays unanswered, and is dealt with like all others of a session
+        // that is over, or of a connection that broke.
+        match reply {
             Ok(Reply::Error {
                 code: ErrorCode::SESSION_ENDED,
                 ..
-            })
-        );
-        if is_session_over {
-            // The request stays unanswered, and is dealt with like all others of a session that is
-            // over.
-            return Err(End::SessionOver);
+            }) => return Err(End::SessionOver),
+            Ok(Reply::Error {
+                code: ErrorCode::NOT_LEADER,
+                leader,
+                ..
+            }) => {
+                self.note_leader(leader);
+                return Err(End::Deposed);
+            }
+            _ => {}
         }
         if frame.request_id == RequestId::NONE {
             // The server's last words.
@@ -311,7 +346,14 @@ impl Connection {
         Ok(())
     }
 
-    fn read_push(&self, arrival: &Arrival<'_>, frame: &Frame<'_>) {
+    /// The next leader, if this one knows it.
+    fn note_leader(&self, leader: NodeAddress<'_>) {
+        let leader = Some(leader.as_str()).filter(|leader| !leader.is_empty());
+        let nodes = &self.pool.session.nodes;
+        nodes.note_not_leader(&self.address, leader);
+    }
+
+    fn read_push(&self, arrival: &Arrival<'_>, frame: &Frame<'_>) -> Result<(), End> {
         match Push::decode(frame) {
             Ok(Push::Lost { key, fence, reason }) => {
                 let loss = Loss::from(reason);
@@ -319,11 +361,17 @@ impl Connection {
                     .leases
                     .lose(key.as_bytes(), fence, loss, arrival.now);
             }
+            // The leadership has been handed over, and everything that was decided has been told.
+            Ok(Push::Shutdown { leader, .. }) if !leader.as_str().is_empty() => {
+                self.note_leader(leader);
+                return Err(End::Deposed);
+            }
             // It will close the connection when it goes, and then we look for it again.
             Ok(Push::Shutdown { .. }) | Ok(Push::Unknown { .. }) => {}
             // A push is a courtesy; one that cannot be read is ignored.
             Err(_) => {}
         }
+        Ok(())
     }
 
     // ---- sending
@@ -369,7 +417,7 @@ impl Connection {
     }
 
     fn send(&mut self, mut call: Call, epoch: u64, now: Moment, out: &mut BytesMut) {
-        call.send(epoch, now, out);
+        call.send(epoch, self.is_cluster, now, out);
         self.in_flight.insert(call);
     }
 
@@ -501,5 +549,16 @@ impl InFlight {
             Class::Prompt => room.urgent.min(room.prompt) > 0,
             Class::Waiting => room.waiting > 0,
         }
+    }
+}
+/// Writes some of what is gathered; if nothing is, has the stream send what it took. May be dropped
+/// half-way.
+async fn send(writer: &mut Writer, out: &mut BytesMut) -> io::Result<()> {
+    if out.is_empty() {
+        return writer.flush().await;
+    }
+    match writer.write_buf(out).await? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        _ => Ok(()),
     }
 }

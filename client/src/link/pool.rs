@@ -4,6 +4,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Loss};
 use crate::link::call::{Answer, Ask, Call, Class, Sink};
 use crate::link::lane::{Lane, Status};
+use crate::metrics::Metrics;
 use crate::session::Session;
 use crate::session::grant::{EndedHold, Releaser};
 use crate::session::lease::Lease;
@@ -14,8 +15,8 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// No session comes after this one.
 const LAST_EPOCH: u64 = u64::MAX - 1;
@@ -33,6 +34,27 @@ pub(crate) struct Pool {
     closing_since: watch::Sender<Option<Instant>>,
     /// Connection tasks that have not ended.
     running: watch::Sender<usize>,
+    /// Wakes calls that give up when there is no connection.
+    went_down: Notify,
+}
+
+/// How long a call waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// From here on it fails while there is no connection.
+    pub(crate) connected_by: Instant,
+    /// From here on it fails in any case.
+    pub(crate) deadline: Instant,
+}
+
+impl Patience {
+    /// A connection may be late by as much as the answer.
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self {
+            connected_by: deadline,
+            deadline,
+        }
+    }
 }
 
 impl Pool {
@@ -48,6 +70,7 @@ impl Pool {
             key_hasher: RandomState::new(),
             closing_since: watch::Sender::new(None),
             running: watch::Sender::new(connection_count),
+            went_down: Notify::new(),
         }
     }
 
@@ -92,9 +115,35 @@ impl Pool {
         others.map(|(_, lane)| lane).find(|lane| lane.is_open())
     }
 
+    /// What the client has counted, and what it has at this moment.
+    pub(crate) fn metrics(&self) -> Metrics {
+        let open = self.lanes.iter().filter(|lane| lane.is_open()).count();
+        let held = self.leases.count();
+        self.session.counters.snapshot(held as u64, open as u64)
+    }
+
+    /// A connection is gone, and calls must see whether there is another.
+    pub(crate) fn note_down(&self) {
+        self.went_down.notify_waiters();
+    }
+
+    /// Completes while no lane has a connection. May be dropped at any time.
+    async fn disconnected(&self) {
+        loop {
+            let went_down = self.went_down.notified();
+            tokio::pin!(went_down);
+            // From here on no end is missed: a lane is down before its end is told.
+            went_down.as_mut().enable();
+            if !self.lanes.iter().any(Lane::is_open) {
+                return;
+            }
+            went_down.await;
+        }
+    }
+
     // ---- requests
 
-    /// Asks, and waits for the answer at most until `deadline`.
+    /// Asks, and waits for the answer for as long as `patience` says.
     ///
     /// Dropping it gives up waiting for the answer. The request itself is taken back only if it was
     /// not sent yet: a grant that no caller takes is released, and a waiting acquire is cancelled.
@@ -103,7 +152,7 @@ impl Pool {
         lane: &Lane,
         ask: Ask,
         lease: Option<&Arc<Lease>>,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Answer, Error> {
         let start = Instant::now();
         let (caller, answer) = oneshot::channel();
@@ -124,18 +173,30 @@ impl Pool {
             pool: self,
             acquire_id: (call.class == Class::Waiting).then_some(call.id),
         };
-        let answered = timeout_at(deadline, async {
+        let answered = async {
             call.place = lane.place(call.class).await?;
             lane.push(call);
             // The lane's task always answers, unless its runtime is gone.
             answer.await.unwrap_or(Err(Error::Closed))
-        });
-        match answered.await {
+        };
+        let given_up = async {
+            sleep_until(patience.connected_by).await;
+            let disconnected = timeout_at(patience.deadline, self.disconnected()).await;
+            disconnected.is_ok()
+        };
+        let answered = tokio::select! {
+            biased;
+            answer = answered => Ok(answer),
+            is_disconnected = given_up => Err(is_disconnected),
+        };
+        match answered {
             Ok(answer) => {
                 pending.acquire_id = None;
                 answer
             }
-            Err(_elapsed) => Err(match lane.status() {
+            Err(is_disconnected) => Err(match lane.status() {
+                // It came back at this very moment.
+                Status::Open if is_disconnected => Error::Disconnected { why: None },
                 Status::Open => Error::NoAnswer {
                     after: start.elapsed(),
                 },
@@ -153,7 +214,7 @@ impl Pool {
         lease: Option<&Arc<Lease>>,
     ) -> Result<Answer, Error> {
         let deadline = Instant::now() + self.settings.request_timeout;
-        self.call(lane, ask, lease, deadline).await
+        self.call(lane, ask, lease, Patience::until(deadline)).await
     }
 
     /// Asks without waiting for anything, from anywhere.

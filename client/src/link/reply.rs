@@ -34,6 +34,10 @@ impl Arrival<'_> {
                 _,
             ) => {
                 let is_downgrade = matches!(ask, Ask::Downgrade { .. });
+                if let Ask::Renew { .. } = ask {
+                    let is_confirmed = matches!(reply, Reply::Renewed { .. });
+                    self.pool.session.counters.count_renewal(is_confirmed);
+                }
                 self.about_lease(&lease, is_downgrade, sent, reply, call.sink);
             }
             (Ask::KeepAlive, _, Reply::KeptAlive { ttl_ms }) => {
@@ -254,7 +258,7 @@ fn owned(request: &'static str, reply: &Reply<'_>) -> Result<Answer, Error> {
                 retry_after: guess(retry_after_ms),
             });
         }
-        Reply::Error { code, message } => {
+        Reply::Error { code, message, .. } => {
             return Err(Error::Refused {
                 code,
                 message: message.as_str().to_owned(),

@@ -35,6 +35,8 @@ use crate::backoff::spread;
 use crate::clock::{self, Moment};
 use crate::error::Loss;
 use crate::limits::{MARGIN_FRACTION, MARGIN_TICKS, RENEW_FRACTION, RENEW_JITTER};
+use crate::metrics::Counters;
+use crate::spans;
 use parking_lot::Mutex;
 use protocol::{Fence, Mode};
 use std::sync::Arc;
@@ -56,6 +58,8 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 #[derive(Debug)]
 pub(crate) struct SessionLife {
     known: Mutex<KnownLife>,
+    /// Where losses of its leases are counted.
+    counters: Arc<Counters>,
 }
 
 /// The newest request that the server answered by keeping the session alive.
@@ -70,7 +74,13 @@ impl SessionLife {
     pub(crate) fn new(ttl: Duration, sent: Moment) -> Self {
         Self {
             known: Mutex::new(KnownLife { sent, ttl }),
+            counters: Arc::default(),
         }
+    }
+
+    /// Has the losses of its leases counted there.
+    pub(crate) fn counted_by(self, counters: Arc<Counters>) -> Self {
+        Self { counters, ..self }
     }
 
     /// A request sent then kept the session alive for `ttl`. The newest request decides, even with
@@ -251,8 +261,9 @@ impl Lease {
             false => Loss::DeadlinePassed,
         };
         state.end(loss, deadline);
+        let fence = state.fence;
         drop(state);
-        self.gone.notify_waiters();
+        self.note_loss(fence, loss);
         Err(loss)
     }
 
@@ -264,9 +275,19 @@ impl Lease {
         }
         let at = now.min(self.bound(&state));
         state.end(loss, at);
+        let fence = state.fence;
         drop(state);
-        self.gone.notify_waiters();
+        self.note_loss(fence, loss);
         loss
+    }
+
+    /// It has just been lost, under this fence: tells all tasks that wait for that.
+    fn note_loss(&self, fence: Fence, loss: Loss) {
+        if let Some(life) = &self.life {
+            life.counters.count_loss(loss);
+        }
+        spans::lost(&self.key, fence, loss);
+        self.gone.notify_waiters();
     }
 
     /// How it ended, if it did.
@@ -320,7 +341,7 @@ impl Lease {
     pub(crate) fn note_downgrade(&self, fence: Fence) {
         let mut state = self.state.lock();
         state.fence = fence;
-        state.mode = Mode::Shared;
+        state.mode = state.mode.downgraded();
     }
 
     /// Whether so much of the lease is gone that it is renewed before its owner gets it.

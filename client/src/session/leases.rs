@@ -192,6 +192,11 @@ impl Leases {
         }
     }
 
+    /// How many leases are not over.
+    pub(crate) fn count(&self) -> usize {
+        self.held.lock().by_name.len()
+    }
+
     /// All leases that are not over.
     pub(crate) fn all(&self) -> Vec<Arc<Lease>> {
         let held = self.held.lock();

@@ -24,17 +24,31 @@
 //! still counted as open, and join. Then no connection would ever claim. So a connection that
 //! joins and hears of a grace period resumes instead, unless another connection has resumed the
 //! session since its own predecessor broke.
+//!
+//! # A leader that moved
+//!
+//! A session of a cluster is resumed at whichever node leads. The first connection to find the next
+//! leader resumes it there even if others still seem to be open at the last one: those then end at
+//! once and follow, with what they have to repeat, instead of waiting for a node that has nothing
+//! more to tell. Nothing is lost by that: leases and the session go on by their own time.
 
+pub(crate) mod dial;
 pub(crate) mod grant;
 pub(crate) mod lease;
 pub(crate) mod leases;
+pub(crate) mod nodes;
 
 use crate::clock::Moment;
 use crate::error::{ConnectError, Loss};
 use crate::limits::IN_FLIGHT_MIN;
+use crate::metrics::Counters;
+use crate::session::dial::{Dialer, Dialled, connect, timed_out, unreachable};
 use crate::session::lease::SessionLife;
 use crate::session::leases::Leases;
+use crate::session::nodes::Nodes;
 use crate::settings::Settings;
+use crate::spans;
+use crate::stream::Stream;
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use protocol::{
@@ -45,11 +59,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 #[derive(Debug, Default)]
 pub(crate) struct Session {
+    /// Where to look for the server.
+    pub(crate) nodes: Nodes,
+    /// What the client counts.
+    pub(crate) counters: Arc<Counters>,
     state: Mutex<State>,
     /// Held from the decision how to open until the welcome, so that two connections cannot both
     /// open a session.
@@ -75,6 +92,8 @@ struct State {
 #[derive(Debug)]
 struct Current {
     key: SessionKey,
+    /// The node of a cluster that the present connections lead to; `None` for a server of its own.
+    leader: Option<Arc<str>>,
     life: Arc<SessionLife>,
     /// Connections of the present round that are open.
     connection_count: usize,
@@ -94,7 +113,9 @@ pub(crate) struct Broken {
 /// A connection that is ready for requests.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) stream: TcpStream,
+    /// Where it leads.
+    pub(crate) address: Arc<str>,
+    pub(crate) stream: Stream,
     /// What came behind the welcome.
     pub(crate) input: BytesMut,
     pub(crate) era: Era,
@@ -104,6 +125,8 @@ pub(crate) struct Opened {
     pub(crate) must_claim: bool,
     /// The same, also where another connection claims them.
     pub(crate) is_in_grace: bool,
+    /// The server is one node of several.
+    pub(crate) is_cluster: bool,
 }
 
 /// How many requests may be unanswered on one connection. Waiting ones have a bound of their own: a
@@ -185,52 +208,88 @@ impl Session {
         broken: Option<Broken>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
-        let mut last = ConnectError::NoAddress;
-        for address in &settings.addresses {
-            let attempt = self.open_at(address, settings, leases, broken, &next_id);
-            last = match timeout(settings.connect_timeout, attempt).await {
-                Ok(Ok(opened)) => return Ok(opened),
-                Ok(Err(error)) => error,
-                Err(_elapsed) => ConnectError::TimedOut {
-                    address: address.clone(),
-                    after: settings.connect_timeout,
-                },
+        let addresses = self.nodes.in_order(&settings.addresses);
+        let mut dialer = Dialer::new(
+            addresses,
+            settings.connect_timeout,
+            settings.security.clone(),
+        );
+        while let Some(dialled) = dialer.next().await {
+            let address = Arc::clone(&dialled.address);
+            let terms = Terms {
+                settings,
+                broken,
+                is_only_address: dialer.has_one(),
             };
+            let error = match self.open_at(dialled, terms, leases, &next_id).await {
+                Ok(opened) => {
+                    self.counters.count_connection(broken.is_some());
+                    spans::connected(&opened.address, broken.is_some());
+                    return Ok(opened);
+                }
+                Err(error) => error,
+            };
+            if let ConnectError::NotLeader { leader, .. } = &error {
+                self.nodes.note_not_leader(&address, leader.as_deref());
+                if let Some(leader) = leader {
+                    dialer.follow(leader);
+                }
+            }
+            dialer.note_failure(error);
         }
-        Err(last)
+        Err(dialer.into_error())
     }
 
     async fn open_at(
         &self,
-        address: &str,
-        settings: &Settings,
+        dialled: Dialled,
+        terms: Terms<'_>,
         leases: &Leases,
-        broken: Option<Broken>,
         next_id: impl Fn() -> RequestId,
     ) -> Result<Opened, ConnectError> {
-        let unreachable = |error: io::Error| unreachable(address, &error);
-        let connect = || async {
-            let stream = TcpStream::connect(address).await.map_err(unreachable)?;
-            // Requests are written in batches already; the kernel must not wait for more.
-            stream.set_nodelay(true).map_err(unreachable)?;
-            Ok::<TcpStream, ConnectError>(stream)
+        let Dialled {
+            address,
+            mut stream,
+            deadline,
+        } = dialled;
+        let connect_timeout = terms.settings.connect_timeout;
+        // One that had to wait for the hellos to other nodes has its time from now on.
+        let deadline = match terms.is_only_address {
+            true => deadline,
+            false => Instant::now() + connect_timeout,
         };
-        let mut stream = connect().await?;
-        let _one_at_a_time = self.opening.lock().await;
-        let mut opening = self.state.lock().next_opening(broken);
-        loop {
-            let greeting = Greeting {
-                address,
-                settings,
-                opening,
-                broken,
-            };
-            match self.greet(stream, &greeting, leases, next_id()).await? {
-                Greeted::Opened(opened) => return Ok(opened),
-                Greeted::MustResume(key) => {
-                    opening = Opening::Resume(key);
-                    stream = connect().await?;
+        let is_late = |_elapsed| timed_out(&address, connect_timeout);
+        let one_at_a_time = timeout_at(deadline, self.opening.lock()).await;
+        let _one_at_a_time = one_at_a_time.map_err(is_late)?;
+        let mut opening = self.state.lock().next_opening(&address, terms.broken);
+        let greeting = async {
+            loop {
+                let greeting = Greeting {
+                    address: &address,
+                    settings: terms.settings,
+                    opening,
+                    broken: terms.broken,
+                };
+                match self.greet(stream, &greeting, leases, next_id()).await? {
+                    Greeted::Opened(opened) => return Ok(opened),
+                    Greeted::MustResume(key) => {
+                        opening = Opening::Resume(key);
+                        stream = connect(&address, &terms.settings.security).await?;
+                    }
                 }
+            }
+        };
+        if terms.is_only_address {
+            return timeout_at(deadline, greeting).await.map_err(is_late)?;
+        }
+        // One hello at a time, also where there are several nodes to ask: two of the addresses may
+        // lead to the same one, which would take the second for a client that lost the first.
+        let overdue_after = self.nodes.overdue_after(&address, connect_timeout);
+        match timeout(overdue_after, greeting).await {
+            Ok(result) => result,
+            Err(_elapsed) => {
+                self.nodes.note_overdue(&address);
+                Err(timed_out(&address, overdue_after))
             }
         }
     }
@@ -238,7 +297,7 @@ impl Session {
     /// Says hello on a new stream and hears the answer.
     async fn greet(
         &self,
-        mut stream: TcpStream,
+        mut stream: Stream,
         greeting: &Greeting<'_>,
         leases: &Leases,
         id: RequestId,
@@ -260,10 +319,11 @@ impl Session {
         Request::Hello(hello).append(id, &mut out);
         let sent = Moment::now();
         stream.write_all(&out).await.map_err(unreachable)?;
+        stream.flush().await.map_err(unreachable)?;
 
         let mut input = BytesMut::with_capacity(limits::HELLO_FRAME_BYTES_MAX as usize);
         let no_fencepost = |why| ConnectError::NotFencepost {
-            address: address.to_owned(),
+            address: address.to_string(),
             why,
         };
         loop {
@@ -273,7 +333,7 @@ impl Session {
             if let Some(frame) = frame {
                 let frame_bytes = frame.frame_bytes();
                 let reply = Reply::decode(&frame).map_err(|error| no_fencepost(Some(error)))?;
-                let (code, message) = match reply {
+                let (code, message, leader) = match reply {
                     Reply::Welcome(welcome) => {
                         let moments = Moments {
                             sent,
@@ -281,29 +341,47 @@ impl Session {
                         };
                         return match self.welcomed(greeting, &welcome, moments, leases) {
                             Heard::Welcomed(welcomed) => {
+                                self.nodes.note_welcome(address, welcome.addresses);
                                 input.advance(frame_bytes);
-                                Ok(Greeted::Opened(welcomed.into_opened(stream, input)))
+                                let address = Arc::clone(address);
+                                Ok(Greeted::Opened(
+                                    welcomed.into_opened(address, stream, input),
+                                ))
                             }
                             Heard::MustResume(key) => Ok(Greeted::MustResume(key)),
                             Heard::TooLate => Err(ConnectError::Refused {
-                                address: address.to_owned(),
+                                address: address.to_string(),
                                 code: ErrorCode::SESSION_ENDED,
                                 message: TOO_LATE.to_owned(),
                             }),
                         };
                     }
-                    Reply::HelloRefused { code, message, .. } | Reply::Error { code, message } => {
-                        (code, message.as_str().to_owned())
+                    Reply::HelloRefused {
+                        code,
+                        message,
+                        leader,
+                        ..
                     }
+                    | Reply::Error {
+                        code,
+                        message,
+                        leader,
+                    } => (code, message.as_str(), leader.as_str()),
                     _ => return Err(no_fencepost(None)),
                 };
+                if code == ErrorCode::NOT_LEADER {
+                    return Err(ConnectError::NotLeader {
+                        address: address.to_string(),
+                        leader: (!leader.is_empty()).then(|| leader.to_owned()),
+                    });
+                }
                 if code == ErrorCode::SESSION_UNKNOWN {
                     self.end_of(opening, leases);
                 }
                 return Err(ConnectError::Refused {
-                    address: address.to_owned(),
+                    address: address.to_string(),
                     code,
-                    message,
+                    message: message.to_owned(),
                 });
             }
             if stream.read_buf(&mut input).await.map_err(unreachable)? == 0 {
@@ -354,9 +432,12 @@ impl Session {
         if !is_same || state.current.is_none() {
             leases.lose_all(state.era.epoch, Loss::SessionEnded, now);
             state.era.epoch += 1;
+            self.counters.count_session();
+            let life = SessionLife::new(ttl, sent).counted_by(Arc::clone(&self.counters));
             state.current = Some(Current {
                 key: welcome.session,
-                life: Arc::new(SessionLife::new(ttl, sent)),
+                leader: None,
+                life: Arc::new(life),
                 connection_count: 0,
                 must_resume: false,
             });
@@ -375,6 +456,8 @@ impl Session {
             current.must_resume = false;
         }
         current.key = welcome.session;
+        let is_cluster = !welcome.addresses.as_str().is_empty();
+        current.leader = is_cluster.then(|| Arc::clone(greeting.address));
         current.life.kept(sent, ttl);
         current.connection_count += 1;
         Heard::Welcomed(Welcomed {
@@ -383,6 +466,7 @@ impl Session {
             bounds: Bounds::new(welcome, greeting.settings.connection_count),
             must_claim: welcome.grace_ms.is_some() && is_resume,
             is_in_grace: welcome.grace_ms.is_some(),
+            is_cluster,
         })
     }
 
@@ -404,12 +488,13 @@ impl Session {
 }
 
 impl State {
-    fn next_opening(&self, broken: Option<Broken>) -> Opening {
+    fn next_opening(&self, address: &str, broken: Option<Broken>) -> Opening {
         let must_repeat = broken.is_some_and(|it| it.has_backlog && it.era == self.era);
         let Some(current) = &self.current else {
             return Opening::New;
         };
-        match current.connection_count == 0 || current.must_resume || must_repeat {
+        let has_moved = matches!(&current.leader, Some(leader) if **leader != *address);
+        match current.connection_count == 0 || current.must_resume || must_repeat || has_moved {
             true => Opening::Resume(current.key),
             false => Opening::Join(current.key),
         }
@@ -420,10 +505,19 @@ impl State {
 const TOO_LATE: &str =
     "the server was restarted, and by the client's clock the session had ended by then";
 
+/// What all attempts of one round have in common.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    settings: &'a Settings,
+    broken: Option<Broken>,
+    /// There is no other node to ask.
+    is_only_address: bool,
+}
+
 /// A hello, and why it says what it says.
 #[derive(Clone, Copy)]
 struct Greeting<'a> {
-    address: &'a str,
+    address: &'a Arc<str>,
     settings: &'a Settings,
     opening: Opening,
     broken: Option<Broken>,
@@ -445,14 +539,6 @@ enum Heard {
     TooLate,
 }
 
-fn unreachable(address: &str, error: &io::Error) -> ConnectError {
-    ConnectError::Unreachable {
-        address: address.to_owned(),
-        kind: error.kind(),
-        message: error.to_string(),
-    }
-}
-
 /// When a hello was sent, and when its answer was read.
 #[derive(Clone, Copy)]
 struct Moments {
@@ -466,11 +552,13 @@ struct Welcomed {
     bounds: Bounds,
     must_claim: bool,
     is_in_grace: bool,
+    is_cluster: bool,
 }
 
 impl Welcomed {
-    fn into_opened(self, stream: TcpStream, input: BytesMut) -> Opened {
+    fn into_opened(self, address: Arc<str>, stream: Stream, input: BytesMut) -> Opened {
         Opened {
+            address,
             stream,
             input,
             era: self.era,
@@ -478,6 +566,7 @@ impl Welcomed {
             bounds: self.bounds,
             must_claim: self.must_claim,
             is_in_grace: self.is_in_grace,
+            is_cluster: self.is_cluster,
         }
     }
 }

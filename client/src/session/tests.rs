@@ -1,7 +1,7 @@
 use super::*;
 use crate::session::lease::certain;
 use crate::session::lease::tests::terms;
-use protocol::{ServerName, SessionId, SessionSecret};
+use protocol::{NodeAddresses, ServerName, SessionId, SessionSecret};
 
 fn key(number: u64) -> SessionKey {
     SessionKey {
@@ -21,6 +21,7 @@ fn welcome(number: u64, is_resumed: bool) -> Welcome<'static> {
         remembered_max: 256,
         server_name: ServerName::default(),
         grace_ms: None,
+        addresses: NodeAddresses::default(),
     }
 }
 
@@ -45,12 +46,14 @@ impl World {
                 request_timeout: Duration::from_secs(1),
                 ttl: Duration::from_secs(1),
                 wait: Duration::from_secs(1),
+                trace_context: None,
+                security: None,
             },
         }
     }
 
     fn next_opening(&self, broken: Option<Broken>) -> Opening {
-        self.session.state.lock().next_opening(broken)
+        self.session.state.lock().next_opening("nowhere:1", broken)
     }
 
     /// Opens a connection as the session would, to a server that knows session `number`.
@@ -90,7 +93,7 @@ impl World {
         now: Moment,
     ) -> Heard {
         let greeting = Greeting {
-            address: "nowhere:1",
+            address: &Arc::from("nowhere:1"),
             settings: &self.settings,
             opening,
             broken,
@@ -301,4 +304,29 @@ fn the_bounds_leave_room_for_releases_whatever_the_server_allows() {
             assert!(bounds.answered_max > bounds.prompt_max, "{bounds:?}");
         }
     }
+}
+
+#[test]
+fn a_leader_at_another_address_is_where_the_session_is_resumed() {
+    let world = World::new();
+    let nodes = NodeAddresses::new("nowhere:1,elsewhere:1").unwrap();
+    let of_cluster = |is_resumed| Welcome {
+        addresses: nodes,
+        ..welcome(1, is_resumed)
+    };
+    let now = Moment::now();
+    let opened = world.hear(Opening::New, &of_cluster(false), now, now);
+    assert!(opened.expect("a session").is_cluster);
+    let next = |address| world.session.state.lock().next_opening(address, None);
+    // The first connection still seems to be open. At the same node another one joins it; another
+    // node would not welcome us if that one still led.
+    assert_eq!(next("nowhere:1"), Opening::Join(key(1)));
+    assert_eq!(next("elsewhere:1"), Opening::Resume(key(1)));
+
+    // Two addresses of a server that is none of several are the same server.
+    let world = World::new();
+    let opened = world.hear(Opening::New, &welcome(1, false), now, now);
+    assert!(!opened.expect("a session").is_cluster);
+    let opening = world.session.state.lock().next_opening("elsewhere:1", None);
+    assert_eq!(opening, Opening::Join(key(1)));
 }

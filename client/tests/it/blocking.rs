@@ -75,3 +75,29 @@ fn a_connection_that_cannot_be_had_is_told() {
         .unwrap_err();
     assert_eq!(error, ConnectError::NoAddress);
 }
+
+/// A panic of ours says what to do; tokio's, which came before, did not.
+#[test]
+fn a_call_inside_a_runtime_says_where_it_belongs() {
+    let server = start_server();
+    let client = connect_blocking(&server);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let inside = runtime.spawn({
+        let client = client.clone();
+        async move { drop(client.try_acquire(client.lock("k"))) }
+    });
+    let panic = runtime.block_on(inside).unwrap_err().into_panic();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(
+        text.contains("fencepost::blocking was called inside async code"),
+        "{text}"
+    );
+    assert!(text.contains("spawn_blocking"), "{text}");
+    // There it may block.
+    let beside = runtime.spawn_blocking(move || client.try_acquire(client.lock("k")).unwrap());
+    let acquired = runtime.block_on(beside).unwrap();
+    assert!(matches!(acquired, Acquisition::Acquired(_)));
+}

@@ -118,3 +118,62 @@ async fn a_client_without_a_name_goes_by_its_program() {
         sessions[0].client_name
     );
 }
+
+/// The environment belongs to the whole process: what reads it runs in one of its own, which is
+/// this test again.
+#[tokio::test]
+async fn settings_come_from_the_environment() {
+    const ROLE: &str = "FENCEPOST_TEST_OF_THE_ENVIRONMENT";
+    if std::env::var_os(ROLE).is_some() {
+        let client = Client::from_env().await.unwrap();
+        client.ping().await.unwrap();
+        return;
+    }
+    let token = "a-token-that-is-long-enough-for-a-test";
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tokens");
+    std::fs::write(
+        &path,
+        format!("# billing\n\n  {token}\nanother-token-that-is-long-enough\n"),
+    )
+    .unwrap();
+    let server = start_server_with(|config| config.auth_token_file = Some(path.clone()));
+    let run = async |server: &str, token_file: &std::path::Path| {
+        let mut test = tokio::process::Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", "connecting::settings_come_from_the_environment"])
+            .env(ROLE, "1")
+            .env("FENCEPOST_SERVER", server)
+            .env("FENCEPOST_TOKEN_FILE", token_file)
+            .kill_on_drop(true);
+        let output = in_time(test.output()).await.unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let address = server.local_addr().to_string();
+    let (is_fine, text) = run(&address, &path).await;
+    assert!(is_fine, "{text}");
+    // An empty variable counts as not set: without a token, this server refuses.
+    let (is_fine, text) = run(&address, std::path::Path::new("")).await;
+    assert!(!is_fine && text.contains("unauthenticated"), "{text}");
+    let (is_fine, text) = run(&nowhere().await, &path).await;
+    assert!(!is_fine && text.contains("Unreachable"), "{text}");
+}
+
+#[test]
+fn a_token_file_is_read_or_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("token");
+    let read = || fencepost::Builder::default().token_file(&path);
+    let error = read().unwrap_err();
+    assert!(error.to_string().contains("token: No such file"), "{error}");
+    std::fs::write(&path, "# nothing but a comment\n\n").unwrap();
+    let error = read().unwrap_err();
+    assert!(
+        error.to_string().contains("there is no token in it"),
+        "{error}"
+    );
+    std::fs::write(&path, "sesame\n").unwrap();
+    drop(read().unwrap());
+}

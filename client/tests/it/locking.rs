@@ -379,3 +379,52 @@ async fn operators_see_locks_sessions_and_numbers() {
     assert_eq!(sessions.len(), 1);
     assert_eq!(sessions[0].client_name, "test");
 }
+
+#[tokio::test]
+async fn work_may_borrow_and_may_be_spawned() {
+    let server = start_server();
+    let client = connect(&server).await;
+    let mut fences = Vec::new();
+    // An async closure borrows what it needs; nothing is moved.
+    let push = async |fence| fences.push(fence);
+    client.with_lock("k", push).await.unwrap();
+    // A closure that returns a future will do as before.
+    let last = client.with_lock("k", |fence| async move { fence }).await;
+    let last = last.unwrap();
+    assert!(fences[0] < last);
+    // The whole is Send if the work is, also where the work is a parameter.
+    let spawned = tokio::spawn({
+        let client = client.clone();
+        async move { client.with_lock("k", async |fence| fence).await }
+    });
+    assert!(last < in_time(spawned).await.unwrap().unwrap());
+    in_time(spawn_under(client, |fence| async move { fence })).await;
+}
+
+async fn spawn_under<W>(
+    client: fencepost::Client,
+    work: impl FnOnce(fencepost::Fence) -> W + Send + 'static,
+) where
+    W: Future<Output = fencepost::Fence> + Send + 'static,
+{
+    let work = async |fence| work(fence).await;
+    let spawned = tokio::spawn(async move { client.with_lock("k", work).await });
+    spawned.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn waiting_for_oneself_suggests_reentrant() {
+    let server = start_server();
+    let client = connect(&server).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    let again = || client.lock("k").wait(Duration::from_millis(1));
+    let error = again().acquire().await.unwrap_err();
+    assert!(error.to_string().contains("reentrant()"), "{error}");
+    drop(again().reentrant().acquire().await.unwrap());
+    // For a lock of others it would be the wrong advice.
+    let other = connect(&server).await;
+    let wait = Duration::from_millis(1);
+    let error = other.lock("k").wait(wait).acquire().await.unwrap_err();
+    assert!(!error.to_string().contains("reentrant()"), "{error}");
+    guard.release().await.unwrap();
+}

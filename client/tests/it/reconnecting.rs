@@ -1,7 +1,7 @@
 //! Breaks: what survives them, and what must not.
 
 use crate::support::*;
-use fencepost::{Acquisition, Client, Loss, Release};
+use fencepost::{Acquisition, Client, Error, LockError, Loss, Release};
 use server::Server;
 use std::time::Duration;
 
@@ -321,4 +321,76 @@ async fn one_connection_does_the_work_of_another_that_cannot_be_had() {
     for guard in guards {
         assert_eq!(in_time(guard.release()).await, Ok(Release::Released));
     }
+}
+
+/// The request's own time is for a server that is there: it was added to the wait also where none
+/// was, and a wait of 300 ms took 5.3 s.
+#[tokio::test]
+async fn an_acquire_without_a_server_ends_with_its_wait() {
+    let server = start_server();
+    let client = builder(server.local_addr()).connect().await.unwrap();
+    server.shutdown();
+    // The request timeout of these tests is longer than their patience.
+    for wait in [Duration::ZERO, Duration::from_millis(300)] {
+        let started = tokio::time::Instant::now();
+        let error = in_half_the_time(client.lock("k").wait(wait).acquire()).await;
+        let error = error.unwrap_err();
+        assert!(started.elapsed() >= wait);
+        assert!(
+            matches!(error, LockError::Failed(Error::Disconnected { .. })),
+            "{error}"
+        );
+    }
+}
+
+/// A connection that goes after the wait is over ends the acquire, too.
+#[tokio::test]
+async fn an_acquire_ends_when_its_connection_does() {
+    let server = start_server();
+    let proxy = Proxy::start(server.local_addr()).await;
+    let client = builder(proxy.address).connect().await.unwrap();
+    proxy.swallow_replies();
+    let wait = Duration::from_millis(1);
+    let acquire = tokio::spawn(client.lock("k").wait(wait).acquire());
+    proxy.swallowed().await;
+    // Another wait, which ends later than that one's: then the time without a connection is up.
+    let direct = connect(&server).await;
+    let _held = direct.lock("other").acquire().await.unwrap();
+    let clock = direct.lock("other").wait(Duration::from_millis(400));
+    in_time(clock.acquire()).await.unwrap_err();
+    assert!(!acquire.is_finished(), "the server is there and may answer");
+    proxy.limit_connections(0);
+    proxy.cut();
+    let error = in_half_the_time(acquire).await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, LockError::Failed(Error::Disconnected { .. })),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_acquire_may_have_a_timeout_of_its_own() {
+    let server = start_server();
+    let proxy = Proxy::start(server.local_addr()).await;
+    let client = builder(proxy.address).connect().await.unwrap();
+    proxy.swallow_replies();
+    let request = client.lock("k").wait(Duration::ZERO);
+    let error = request.clone().request_timeout(Duration::from_millis(20));
+    let error = in_half_the_time(error.acquire()).await.unwrap_err();
+    assert!(
+        matches!(error, LockError::Failed(Error::NoAnswer { .. })),
+        "{error}"
+    );
+    let error = request.request_timeout(Duration::ZERO).acquire().await;
+    let error = error.unwrap_err();
+    assert!(
+        error.to_string().starts_with("request_timeout is 0ns"),
+        "{error}"
+    );
+}
+
+/// Less than the request timeout of these tests, which a failure would take.
+async fn in_half_the_time<F: Future>(future: F) -> F::Output {
+    let ended = tokio::time::timeout(PATIENCE / 2, future).await;
+    ended.expect("it does not take a request's whole time")
 }

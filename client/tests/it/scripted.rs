@@ -5,8 +5,8 @@ use crate::support::*;
 use bytes::{Buf, BytesMut};
 use fencepost::{Client, Error, Fence, Loss, Mode, UnavailableReason};
 use protocol::{
-    Contention, ErrorCode, Frame, Message, Opening, Reply, Request, RequestId, ServerName,
-    SessionId, SessionKey, SessionSecret, Welcome, limits,
+    Contention, ErrorCode, Frame, Message, NodeAddress, NodeAddresses, Opening, Reply, Request,
+    RequestId, ServerName, SessionId, SessionKey, SessionSecret, Welcome, limits,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -84,6 +84,7 @@ fn welcome(session: u64, is_resumed: bool, grace_ms: Option<u32>) -> Reply<'stat
         remembered_max: 64,
         server_name: ServerName::clipped("a script"),
         grace_ms,
+        addresses: NodeAddresses::default(),
     })
 }
 
@@ -280,6 +281,7 @@ async fn a_session_that_ends_under_an_open_connection_costs_all_locks_and_is_rep
             (0, _) => Reply::Error {
                 code: ErrorCode::SESSION_ENDED,
                 message: Message::clipped("over"),
+                leader: NodeAddress::default(),
             },
             (_, Request::Hello(hello)) => {
                 assert_eq!(hello.opening, Opening::New);
@@ -335,6 +337,7 @@ async fn a_release_that_the_server_forgot_is_made_anew() {
             (_, Request::Release { .. }) if heard.is_repeated => Reply::Error {
                 code: ErrorCode::FORGOTTEN,
                 message: Message::clipped("long ago"),
+                leader: NodeAddress::default(),
             },
             (_, Request::Release { .. }) => Reply::Released { remaining_count: 0 },
             _ => Reply::Bye,

@@ -7,6 +7,7 @@ fn wish(wait_until: Option<Moment>) -> Wish {
         mode: Mode::Exclusive,
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
         wait_until,
+        waits_since: None,
         is_reentrant: false,
         is_detached: false,
         is_auto_renewed: true,
@@ -32,12 +33,12 @@ fn a_second_sending_in_the_same_session_is_marked_and_keeps_its_first_time() {
     let ask = Ask::Acquire(wish(None));
     let mut call = Call::new(RequestId::new(7), ask, Sink::Nowhere);
     let mut out = BytesMut::new();
-    call.send(1, now, &mut out);
-    call.send(1, later, &mut out);
+    call.send(1, false, now, &mut out);
+    call.send(1, false, later, &mut out);
     let sent = call.sent.expect("it was sent");
     assert_eq!((sent.first, sent.last), (now, later));
     // In another session it is a new request: the first sending cannot have granted anything there.
-    call.send(2, later, &mut out);
+    call.send(2, false, later, &mut out);
     let sent = call.sent.expect("it was sent");
     assert_eq!((sent.first, sent.epoch), (later, 2));
 
@@ -88,4 +89,47 @@ fn requests_about_existing_locks_never_stand_behind_others() {
         Class::Waiting
     );
     assert_eq!(class(Ask::ForceRelease { key, fence }), Class::Prompt);
+}
+
+#[test]
+fn a_leader_is_told_how_long_a_request_has_stood_in_line_elsewhere() {
+    fn waited_ms(out: &mut BytesMut) -> u32 {
+        let mut unread = &out[..];
+        let frame = protocol::Frame::split(&mut unread, protocol::limits::REQUEST_FRAME_BYTES_MAX);
+        let Ok(Request::Acquire(acquire)) = Request::decode(&frame.unwrap().unwrap()) else {
+            panic!("an acquire");
+        };
+        let waited_ms = acquire.waited_ms;
+        out.clear();
+        waited_ms
+    }
+    let now = Moment::now();
+    let later = now + Duration::from_millis(1_500);
+    let mut out = BytesMut::new();
+    let new = |wish| Call::new(RequestId::new(7), Ask::Acquire(wish), Sink::Nowhere);
+    let in_line = || wish(Some(now + Duration::from_secs(60)));
+
+    let mut call = new(in_line());
+    call.send(1, true, now, &mut out);
+    assert_eq!(waited_ms(&mut out), 0);
+    call.send(1, true, later, &mut out);
+    assert_eq!(waited_ms(&mut out), 1_500);
+    // A server of its own has no line that moved.
+    call.send(1, false, later, &mut out);
+    assert_eq!(waited_ms(&mut out), 0);
+    call.send(1, true, now + Duration::from_secs(86_400 * 2), &mut out);
+    assert_eq!(waited_ms(&mut out), WAIT_MS_MAX);
+
+    // Asked anew under another id, by a caller that has been waiting since.
+    let mut again = new(Wish {
+        waits_since: Some(now),
+        ..in_line()
+    });
+    again.send(1, true, later, &mut out);
+    assert_eq!(waited_ms(&mut out), 1_500);
+    let mut impatient = new(wish(None));
+    impatient.send(1, true, now, &mut out);
+    out.clear();
+    impatient.send(1, true, later, &mut out);
+    assert_eq!(waited_ms(&mut out), 0);
 }

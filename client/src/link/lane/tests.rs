@@ -17,6 +17,7 @@ fn acquire(id: u64, wait: Option<Duration>) -> Call {
         mode: Mode::Exclusive,
         lease: protocol::Lease::Ttl { ttl_ms: 1000 },
         wait_until: wait.map(|wait| Moment::now() + wait),
+        waits_since: None,
         is_reentrant: false,
         is_detached: false,
         is_auto_renewed: true,

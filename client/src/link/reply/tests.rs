@@ -27,6 +27,8 @@ impl World {
             request_timeout: TTL,
             ttl: TTL,
             wait: TTL,
+            trace_context: None,
+            security: None,
         };
         let pool = Arc::new(Pool::new(settings));
         pool.lanes()[0].set_open();
@@ -53,6 +55,7 @@ impl World {
             mode: Mode::Exclusive,
             lease,
             wait_until: Some(self.start + TTL * 100),
+            waits_since: None,
             is_reentrant: false,
             is_detached: false,
             is_auto_renewed: true,
