@@ -39,8 +39,9 @@
 //! With `lease`, nothing: every acknowledged lease continues. With `fence` and its grace period,
 //! nothing either: until every lease that may be outstanding has ended, the next server grants
 //! nothing, and holders claim what they have. With `none`, or without the grace period, promises
-//! end with the life of the server that gave them: there `end(g)` is also cut off where the first
-//! life ended after `g` was begun. Rules 1, 2 and 5 hold in every mode.
+//! end with the life of the server that gave them. That may be any life that was not gone when `g`
+//! was begun: a server answers for a while after SIGTERM. So there `end(g)` is also cut off where
+//! the end of the first such life began. Rules 1, 2 and 5 hold in every mode.
 //!
 //! The next server counts what is left of a lease by the wall clock. How far that moved against
 //! ours is measured and taken off every promise.
@@ -60,7 +61,7 @@ use std::sync::Arc;
 
 /// What the server promises to keep over a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum Kept {
     /// Fences rise by the clock, and that is all.
     None,
     /// Fences; and leases, by its grace period.
@@ -71,10 +72,10 @@ pub enum Mode {
     Lease,
 }
 
-impl Mode {
+impl Kept {
     /// Whether promises outlive the server that gave them.
     pub fn keeps_promises(self) -> bool {
-        matches!(self, Mode::Fence | Mode::Lease)
+        matches!(self, Kept::Fence | Kept::Lease)
     }
 }
 
@@ -312,7 +313,7 @@ impl Summary {
 
     /// Refuses a run in which nothing was at stake. That its promises were kept would prove
     /// nothing.
-    pub fn demand(&self, mode: Mode) -> Result<(), String> {
+    pub fn demand(&self, mode: Kept) -> Result<(), String> {
         let mut demands = vec![
             ("grants", self.grants),
             ("grants on the Redis port", self.redis_grants),
@@ -360,7 +361,7 @@ impl fmt::Display for Summary {
 }
 
 /// Checks a history: everything that is wrong with it, and how much was checked.
-pub fn check(history: &History, mode: Mode) -> (Summary, Vec<Violation>) {
+pub fn check(history: &History, mode: Kept) -> (Summary, Vec<Violation>) {
     let checker = Checker { history, mode };
     let mut by_key: BTreeMap<&Arc<str>, Vec<&Grant>> = BTreeMap::new();
     for grant in &history.grants {
@@ -455,7 +456,7 @@ fn fences_rise(
 
 struct Checker<'a> {
     history: &'a History,
-    mode: Mode,
+    mode: Kept,
 }
 
 impl Checker<'_> {
@@ -467,9 +468,9 @@ impl Checker<'_> {
             end = end.min(begun);
         }
         if !self.mode.keeps_promises() {
-            let lives = &self.history.lives;
-            let life_ended = lives.iter().map(|life| life.ended);
-            let cut = life_ended.filter(|ended| *ended >= grant.begun).min();
+            let givers = self.history.lives.iter();
+            let givers = givers.filter(|life| life.gone >= grant.begun);
+            let cut = givers.map(|life| life.ended).min();
             end = end.min(cut.unwrap_or(Time::MAX));
         }
         // Which life gave it is not known then, or it was over before it came.
@@ -621,18 +622,16 @@ impl Checker<'_> {
                 is_stopped && grant.answered < pause.from && (pause.from..pause.to).contains(&end)
             };
             summary.ended_in_a_pause += usize::from(pauses.iter().any(ends_in));
-            let Some(killed) = kills()
-                .map(|life| life.ended)
-                .find(|killed| (grant.answered..end).contains(killed))
+            let Some(life) = kills().find(|life| (grant.answered..end).contains(&life.ended))
             else {
                 continue;
             };
             summary.leases_over_a_kill += 1;
             // A promise counts from the sending of its request, so one that reaches further than a
             // whole lease behind the kill was given later.
-            let is_renewed = grant.promises.iter().max() > Some(&(killed + grant.ttl_us));
+            let is_renewed = grant.promises.iter().max() > Some(&(life.gone + grant.ttl_us));
             let seen = seen.get(&(&grant.key, grant.fence));
-            if is_renewed || seen.is_some_and(|begun| *begun > killed) {
+            if is_renewed || seen.is_some_and(|begun| *begun > life.gone) {
                 summary.leases_survived += 1;
             }
         }
@@ -642,7 +641,7 @@ impl Checker<'_> {
                 let released = released.get(&(&probe.key, probe.fence));
                 let between = |life: &&crate::history::Life| {
                     released.is_some_and(|released| *released <= life.ended)
-                        && life.ended < probe.begun
+                        && life.gone < probe.begun
                 };
                 !probe.is_accepted && lives.iter().filter(between).count() > 0
             })

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A running process of clients. Dropping it kills the process.
-pub(crate) struct Clients {
+pub struct Clients {
     name: Arc<str>,
     /// Shared with the thread that continues it after a pause.
     child: Arc<Mutex<Child>>,
@@ -34,11 +34,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Starts the process and waits until its clients are connected.
-    pub(crate) fn start(
-        program: &Path,
-        crowd: &Crowd,
-        shared: &Arc<Shared>,
-    ) -> Result<Self, String> {
+    pub fn start(program: &Path, crowd: &Crowd, shared: &Arc<Shared>) -> Result<Self, String> {
         let spawned = Command::new(program)
             .args(crowd.arguments())
             .stdin(Stdio::piped())
@@ -69,7 +65,7 @@ impl Clients {
 
     /// Stops the process now and continues it after `pause`. Returns when it stands still. `false`:
     /// it is still stopped from before.
-    pub(crate) fn pause_for(&mut self, pause: Duration) -> Result<bool, String> {
+    pub fn pause_for(&mut self, pause: Duration) -> Result<bool, String> {
         if let Some(before) = self.pause.take() {
             if !before.is_finished() {
                 self.pause = Some(before);
@@ -94,7 +90,7 @@ impl Clients {
     }
 
     /// Tells the process to wind up.
-    pub(crate) fn wind_up(&mut self) -> Result<(), String> {
+    pub fn wind_up(&mut self) -> Result<(), String> {
         if let Some(pause) = self.pause.take() {
             joined(pause)?;
         }
@@ -103,7 +99,7 @@ impl Clients {
     }
 
     /// Waits until the process has ended and all that it saw is recorded.
-    pub(crate) fn end(mut self) -> Result<(), String> {
+    pub fn end(mut self) -> Result<(), String> {
         let deadline = Instant::now() + WIND_UP;
         let status = loop {
             let status = self.child.lock().try_wait();

@@ -31,18 +31,18 @@ pub(crate) const WIND_UP: Duration = Duration::from_secs(30);
 /// Which clients a process runs.
 #[derive(Args, Clone, Debug)]
 pub struct Crowd {
-    /// Where the server is
+    /// Where the server is; of the nodes of a cluster, all, with commas between them
     #[arg(long)]
-    pub(crate) address: String,
+    pub address: String,
     /// Which process of clients this is
     #[arg(long)]
-    pub(crate) process: usize,
+    pub process: usize,
     /// Choices come from this
     #[arg(long)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// When the run began, on the monotonic clock
     #[arg(long)]
-    pub(crate) start_ns: u64,
+    pub start_ns: u64,
 }
 
 impl Crowd {

@@ -1,10 +1,12 @@
 //! A disk that fails once, at a given moment, with a given error: the real one until then, and
-//! never asked again after.
+//! never asked again after. Or one that does what it is told while the server runs ([`Order`]).
 
+use parking_lot::Mutex;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use wal::{DirDisk, Disk, DiskFile};
 
 /// What fails, the how-manyeth, and with which error of the system.
@@ -46,10 +48,67 @@ impl Operation {
         (Operation::SyncDir, "sync-dir"),
         (Operation::SnapshotSync, "snapshot-sync"),
     ];
+
+    fn word(self) -> &'static str {
+        let found = Operation::WORDS.iter().find(|(of, _)| *of == self);
+        found.expect("all operations are in the table").1
+    }
+
+    fn named(word: &str) -> Option<Operation> {
+        let found = Operation::WORDS.iter().find(|(_, name)| *name == word);
+        found.map(|(of, _)| *of)
+    }
 }
 
 /// The variable through which a child process is told of its failure: `sync 40 5`.
 pub const VARIABLE: &str = "CRASH_TESTS_FAILURE";
+
+/// The variable that gives a child process a disk which takes orders.
+pub const TAKES_ORDERS: &str = "CRASH_TESTS_DISK_TAKES_ORDERS";
+
+/// What the disk of a child process is told, by a line on its standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From now on every sync takes so much longer.
+    Slow(Duration),
+    /// The next operation of this kind fails, with this error of the system.
+    Fail(Operation, i32),
+}
+
+impl Order {
+    /// As [`Order::parse`] reads it.
+    pub fn show(&self) -> String {
+        match self {
+            Order::Slow(delay) => format!("disk slow {}", delay.as_millis()),
+            Order::Fail(of, error) => format!("disk fail {} {error}", of.word()),
+        }
+    }
+
+    pub(crate) fn parse(line: &str) -> Option<Order> {
+        let mut words = line.strip_prefix("disk ")?.split(' ');
+        match (words.next()?, words.next()?, words.next()) {
+            ("slow", ms, None) => Some(Order::Slow(Duration::from_millis(ms.parse().ok()?))),
+            ("fail", of, Some(error)) => {
+                Some(Order::Fail(Operation::named(of)?, error.parse().ok()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Has the disks of this process do it.
+    pub(crate) fn give(self) {
+        match self {
+            Order::Slow(delay) => *SYNC_DELAY.lock() = delay,
+            Order::Fail(of, error) => *NEXT_FAILS.lock() = Some((of, error)),
+        }
+    }
+}
+
+/// How much longer each sync takes. A child process has one disk.
+static SYNC_DELAY: Mutex<Duration> = Mutex::new(Duration::ZERO);
+
+/// What fails next.
+static NEXT_FAILS: Mutex<Option<(Operation, i32)>> = Mutex::new(None);
 
 /// What a snapshot is called while it is written (`docs/wal.md`).
 const UNFINISHED: &str = "unfinished.wal";
@@ -57,16 +116,12 @@ const UNFINISHED: &str = "unfinished.wal";
 impl Failure {
     /// As [`Failure::parse`] reads it.
     pub fn show(&self) -> String {
-        let is_it = |&&(of, _): &&(Operation, &str)| of == self.of;
-        let word = Operation::WORDS.iter().find(is_it);
-        let (_, word) = word.expect("all operations are in the table");
-        format!("{word} {} {}", self.number, self.error)
+        format!("{} {} {}", self.of.word(), self.number, self.error)
     }
 
     pub(crate) fn parse(text: &str) -> Option<Failure> {
         let mut words = text.split(' ');
-        let word = words.next()?;
-        let &(of, _) = Operation::WORDS.iter().find(|(_, name)| *name == word)?;
+        let of = Operation::named(words.next()?)?;
         let number = words.next()?.parse().ok()?;
         let error = words.next()?.parse().ok()?;
         Some(Failure { of, number, error })
@@ -80,7 +135,8 @@ pub(crate) struct FailingDisk {
 }
 
 struct Countdown {
-    failure: Failure,
+    /// `None`: only what it is told.
+    failure: Option<Failure>,
     done: AtomicU64,
 }
 
@@ -91,7 +147,7 @@ struct FailingFile {
 }
 
 impl FailingDisk {
-    pub(crate) fn new(dir: &Path, failure: Failure) -> io::Result<Self> {
+    pub(crate) fn new(dir: &Path, failure: Option<Failure>) -> io::Result<Self> {
         let done = AtomicU64::new(0);
         Ok(FailingDisk {
             inner: DirDisk::open_or_create(dir)?,
@@ -110,12 +166,19 @@ impl FailingDisk {
 
 impl Countdown {
     fn count(&self, of: Operation) -> io::Result<()> {
-        if of == self.failure.of
-            && self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.failure.number
+        if let Some(failure) = self.failure.filter(|failure| failure.of == of)
+            && self.done.fetch_add(1, Ordering::Relaxed) + 1 == failure.number
         {
-            return Err(io::Error::from_raw_os_error(self.failure.error));
+            return Err(io::Error::from_raw_os_error(failure.error));
         }
-        Ok(())
+        if of == Operation::Sync {
+            let delay = *SYNC_DELAY.lock();
+            std::thread::sleep(delay);
+        }
+        match NEXT_FAILS.lock().take_if(|(next, _)| *next == of) {
+            Some((_, error)) => Err(io::Error::from_raw_os_error(error)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -183,5 +246,22 @@ impl DiskFile for FailingFile {
             self.plan.count(Operation::SnapshotSync)?;
         }
         self.inner.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_as_it_is_shown() {
+        for order in [
+            Order::Slow(Duration::from_millis(300)),
+            Order::Fail(Operation::Sync, 5),
+            Order::Fail(Operation::Write, 28),
+        ] {
+            assert_eq!(Order::parse(&order.show()), Some(order));
+        }
+        assert_eq!(Order::parse("3600000"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! One run: the lives of the server, and when they end.
 
-use crate::checker::Mode;
+use crate::checker::Kept;
 use crate::clients::Clients;
 use crate::crowd::Crowd;
 use crate::history::{History, Life, LifeEnd, Recorder, Time};
@@ -31,7 +31,7 @@ pub struct Plan {
     /// This crate's own binary, to run clients in.
     pub client_program: PathBuf,
     /// How the server is run.
-    pub mode: Mode,
+    pub mode: Kept,
     /// How often it is killed.
     pub kills: usize,
     /// What else befalls it. Kinds that do not apply to its mode are left out.
@@ -49,7 +49,7 @@ impl Plan {
     /// Whether every life knows all that was acknowledged in the one before.
     fn knows_all(&self) -> bool {
         let forgets = |trouble: &Trouble| trouble.forgets() && self.has(*trouble);
-        self.mode == Mode::Lease && !self.troubles.iter().any(forgets)
+        self.mode == Kept::Lease && !self.troubles.iter().any(forgets)
     }
 }
 
@@ -107,6 +107,8 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
         address: free_address(&mut random)?,
         redis_address: free_address(&mut random)?,
         clock_ahead_ms: 0,
+        more: Vec::new(),
+        log_file: None,
     };
     let recorder = Arc::new(Recorder::default());
     let shared = Arc::new(Shared {
@@ -132,11 +134,18 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, &Recorder)) -> Result<Ou
         let shared = shared.clone();
         let address = site.address.parse().expect("it was made of digits");
         let releases_survive = plan.knows_all();
-        std::thread::spawn(move || prober::run(&shared, address, releases_survive))
+        std::thread::spawn(move || {
+            prober::run(
+                &shared,
+                &[address],
+                releases_survive,
+                prober::SESSION_TTL_MS,
+            )
+        })
     };
     let redis = (0..REDIS_CLIENT_COUNT).map(|number| {
         let worker = RedisWorker {
-            address: site.redis_address.parse().expect("it was made of digits"),
+            addresses: vec![site.redis_address.parse().expect("it was made of digits")],
             name: format!("redis-{number}").into(),
             leases_survive: plan.knows_all(),
             random: random.fork(),
@@ -267,7 +276,7 @@ impl Killer<'_> {
         if self.plan.has(Trouble::Modes) {
             let is_lease = self.random.bool();
             let before = self.site.mode;
-            self.site.mode = if is_lease { Mode::Lease } else { Mode::Fence };
+            self.site.mode = if is_lease { Kept::Lease } else { Kept::Fence };
             if self.site.mode != before {
                 self.note("lives in another mode than the one before");
             }
@@ -392,16 +401,17 @@ impl Alive {
     }
 
     fn end(self, recorder: &Recorder, end: LifeEnd) -> Result<(), String> {
-        let life = Life {
-            ready: self.ready,
-            ended: recorder.now(),
-            end,
-        };
+        let ended = recorder.now();
         match end {
             LifeEnd::Killed => self.server.kill()?,
             LifeEnd::Stopped => self.server.stop()?,
         }
-        recorder.lived(life);
+        recorder.lived(Life {
+            ready: self.ready,
+            ended,
+            gone: recorder.now(),
+            end,
+        });
         Ok(())
     }
 }

@@ -43,6 +43,8 @@ pub struct Life {
     pub ready: Option<Time>,
     /// When its end began: read just before the signal was sent.
     pub ended: Time,
+    /// By when its process was gone. Until then it may have answered, after SIGTERM in any case.
+    pub gone: Time,
     /// Which signal.
     pub end: LifeEnd,
 }
@@ -225,7 +227,7 @@ impl Recorder {
     }
 
     /// When the run began, for [`Recorder::sending`].
-    pub(crate) fn start_clock(&self) -> Duration {
+    pub fn start_clock(&self) -> Duration {
         self.start_clock
     }
 
@@ -283,7 +285,7 @@ impl Recorder {
     }
 
     /// A process of clients was stopped for a while.
-    pub(crate) fn paused(&self, pause: Pause) {
+    pub fn paused(&self, pause: Pause) {
         self.keep(|history| history.pauses.push(pause));
     }
 
@@ -298,6 +300,11 @@ impl Recorder {
             history.clock_drift_us = history.clock_drift_us.max(drift);
             history.lives.push(life);
         });
+    }
+
+    /// How many lives are over.
+    pub(crate) fn life_count(&self) -> usize {
+        self.keep(|history| history.lives.len())
     }
 
     /// Everything that was recorded so far.

@@ -35,17 +35,17 @@
 #![forbid(unsafe_code)]
 
 pub mod checker;
-mod clients;
+pub mod clients;
 pub mod crowd;
 pub mod disk;
 pub mod driver;
 pub mod history;
 pub mod panics;
-mod prober;
-mod process;
-mod redis;
+pub mod prober;
+pub mod process;
+pub mod redis;
 pub mod story;
 pub mod trouble;
-mod worker;
+pub mod worker;
 
-pub use process::{Program, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve};
+pub use process::{COMPARE_EVERY, Program, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve};

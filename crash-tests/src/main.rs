@@ -1,7 +1,7 @@
 //! Kills the server as often as it is told to, and says whether all promises were kept.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use crash_tests::checker::{self, Mode, Summary};
+use crash_tests::checker::{self, Kept, Summary};
 use crash_tests::crowd::{self, Crowd};
 use crash_tests::driver::{self, Outcome, Plan};
 use crash_tests::trouble::Trouble;
@@ -110,10 +110,10 @@ fn run(cli: &Cli) -> Result<(), String> {
         program,
         client_program: own,
         mode: match cli.durability {
-            Durability::None => Mode::None,
-            Durability::Fence => Mode::Fence,
-            Durability::FenceWithoutGrace => Mode::FenceWithoutGrace,
-            Durability::Lease => Mode::Lease,
+            Durability::None => Kept::None,
+            Durability::Fence => Kept::Fence,
+            Durability::FenceWithoutGrace => Kept::FenceWithoutGrace,
+            Durability::Lease => Kept::Lease,
         },
         kills: (cli.kills as usize).div_ceil(parallel),
         troubles: match cli.no_trouble {

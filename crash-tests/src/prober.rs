@@ -6,8 +6,8 @@ use crate::history::{End, Grant, Probe, Recorder};
 use crate::worker::Shared;
 use bytes::{Buf, BytesMut};
 use protocol::{
-    Acquire, Claim, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata,
-    Mode as LockMode, Opening, Reply, Request, RequestId, SessionKey, limits,
+    Acquire, Claim, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata, Mode,
+    Opening, Reply, Request, RequestId, SessionKey, limits,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -18,8 +18,11 @@ use std::time::Duration;
 /// No other client uses these keys, so every acquire is granted.
 const KEY_COUNT: usize = 3;
 const TTL_MS: u32 = 1_000;
-/// Outlives every pause between two lives.
-const SESSION_TTL_MS: u32 = 2_500;
+/// A session that outlives every pause between two lives of one server.
+pub const SESSION_TTL_MS: u32 = 2_500;
+/// So many locks are taken on one connection. The next one tries them again, whether the server was
+/// killed meanwhile or not.
+const ROUNDS_MAX: usize = 100;
 /// How many of the locks that were given back are tried again.
 const REMEMBERED: usize = 6;
 /// No answer within this: connect again.
@@ -29,11 +32,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The connection is of no use any more. Which life comes next, it will see.
 struct Broken;
 
-/// Runs until the run stops.
-pub(crate) fn run(shared: &Shared, address: SocketAddr, releases_survive: bool) {
+/// Runs until the run stops. Of the nodes of a cluster, whose addresses these are, the one is found
+/// that lets it in.
+pub fn run(shared: &Shared, addresses: &[SocketAddr], releases_survive: bool, session_ttl_ms: u32) {
     let mut prober = Prober {
         recorder: shared.recorder.clone(),
         releases_survive,
+        session_ttl_ms,
         session: None,
         next_id: 1,
         released: VecDeque::new(),
@@ -41,9 +46,12 @@ pub(crate) fn run(shared: &Shared, address: SocketAddr, releases_survive: bool) 
             .map(|number| format!("probe/{number}").into())
             .collect(),
     };
-    while !shared.is_stopping() {
+    for address in addresses.iter().cycle() {
+        if shared.is_stopping() {
+            return;
+        }
         // Every error is the end of a connection, and the next one is opened here.
-        if let Ok(mut connection) = prober.connect(address) {
+        if let Ok(mut connection) = prober.connect(*address) {
             let _ = prober.work(&mut connection, shared);
         }
         std::thread::sleep(PAUSE);
@@ -54,6 +62,7 @@ struct Prober {
     recorder: Arc<Recorder>,
     /// Every server knows what was given back to the one before.
     releases_survive: bool,
+    session_ttl_ms: u32,
     session: Option<SessionKey>,
     /// Rises over all connections of the session.
     next_id: u64,
@@ -77,7 +86,7 @@ impl Prober {
             unread: BytesMut::new(),
         };
         let hello = Request::Hello(Hello {
-            session_ttl_ms: SESSION_TTL_MS,
+            session_ttl_ms: self.session_ttl_ms,
             opening: self.session.map_or(Opening::New, Opening::Resume),
             ..Hello::new(ClientName::clipped("prober"))
         });
@@ -95,8 +104,14 @@ impl Prober {
 
     fn work(&mut self, connection: &mut Connection, shared: &Shared) -> Result<(), Broken> {
         let mut from_before = self.released.clone();
+        let mut life_count = self.recorder.life_count();
         let mut round = 0;
-        while !shared.is_stopping() {
+        while !shared.is_stopping() && round < ROUNDS_MAX {
+            // What befell another node of a cluster does not end this connection.
+            let lives = self.recorder.life_count();
+            if std::mem::replace(&mut life_count, lives) != lives {
+                from_before = self.released.clone();
+            }
             // In a grace period the server does not decide: then again in the next round.
             for (key, fence) in std::mem::take(&mut from_before) {
                 if !self.probe(connection, &key, fence)? {
@@ -131,7 +146,7 @@ impl Prober {
             let claim = Request::Claim(Claim {
                 key: wire(key),
                 fence,
-                mode: LockMode::Exclusive,
+                mode: Mode::Exclusive,
                 lease,
                 hold_count: 1,
                 metadata: Metadata::default(),

@@ -5,12 +5,13 @@
 //! cargo, and what is killed is always what was just built. Any other program that takes its
 //! settings from the environment can be named instead, like an installed `fencepost`.
 
-use crate::checker::Mode;
+use crate::checker::Kept;
 use crate::{disk, panics};
 use rustix::process::{Pid, Signal, kill_process};
 use server::config::Sources;
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -50,6 +51,9 @@ impl Program {
 /// How much log there is between two snapshots of the child process.
 pub const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 
+/// After how many entries the nodes of a cluster compare their ledgers.
+pub const COMPARE_EVERY: &str = "CRASH_TESTS_COMPARE_EVERY";
+
 /// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard
 /// input sets it anew.
 const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
@@ -67,11 +71,17 @@ pub fn serve() -> ExitCode {
     };
     let clock_ahead = std::env::var(CLOCK_AHEAD).ok();
     server::shift_wall_clock(clock_ahead.and_then(|ms| ms.parse().ok()).unwrap_or(0));
+    let compare_every = std::env::var(COMPARE_EVERY).ok();
+    if let Some(entries) = compare_every.and_then(|entries| entries.parse().ok()) {
+        server::compare_ledgers_every(entries);
+    }
     // Standard input ends when the process that started us is gone, however that came about.
     std::thread::spawn(|| {
         for line in std::io::stdin().lines().map_while(Result::ok) {
             if let Ok(ahead_ms) = line.parse() {
                 server::shift_wall_clock(ahead_ms);
+            } else if let Some(order) = disk::Order::parse(&line) {
+                order.give();
             }
         }
         std::process::exit(0);
@@ -90,7 +100,8 @@ pub fn serve() -> ExitCode {
         builder = builder.snapshot_every(log_bytes);
     }
     let failure = std::env::var(disk::VARIABLE).ok();
-    if let Some(failure) = failure.as_deref().and_then(disk::Failure::parse) {
+    let failure = failure.as_deref().and_then(disk::Failure::parse);
+    if failure.is_some() || std::env::var_os(disk::TAKES_ORDERS).is_some() {
         match disk::FailingDisk::new(&loaded.config.data_dir, failure) {
             Ok(disk) => builder = builder.disk(Arc::new(disk)),
             Err(error) => {
@@ -114,20 +125,28 @@ pub fn serve() -> ExitCode {
 
 /// Where and how a server is run, life after life.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
-    pub(crate) program: Program,
-    pub(crate) mode: Mode,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) address: String,
+pub struct Site {
+    /// What is run.
+    pub program: Program,
+    /// In which mode.
+    pub mode: Kept,
+    /// Where its log is.
+    pub data_dir: PathBuf,
+    /// Where native clients connect.
+    pub address: String,
     /// The Redis port.
-    pub(crate) redis_address: String,
+    pub redis_address: String,
     /// How far the server's wall clock is ahead of ours.
-    pub(crate) clock_ahead_ms: i64,
+    pub clock_ahead_ms: i64,
+    /// Variables of its environment besides, and instead of those that a site sets itself.
+    pub more: Vec<(&'static str, OsString)>,
+    /// Where the lines of all its lives are kept.
+    pub log_file: Option<PathBuf>,
 }
 
 impl Site {
     /// Starts a life.
-    pub(crate) fn start(&self) -> Result<Server, String> {
+    pub fn start(&self) -> Result<Server, String> {
         let mut command = Command::new(&self.program.path);
         for (name, _) in std::env::vars_os() {
             if name.as_encoded_bytes().starts_with(b"FENCEPOST_") {
@@ -147,6 +166,16 @@ impl Site {
         for (name, value) in settings(self.mode, &self.data_dir) {
             command.env(name, value);
         }
+        for (name, value) in &self.more {
+            command.env(name, value);
+        }
+        let mut kept = match &self.log_file {
+            None => None,
+            Some(path) => {
+                let opened = OpenOptions::new().create(true).append(true).open(path);
+                Some(opened.map_err(|error| format!("cannot keep its lines: {error}"))?)
+            }
+        };
         let spawned = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -161,6 +190,10 @@ impl Site {
         // Reads to the end, so that the server never waits for its lines to be taken.
         std::thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
+                if let Some(kept) = &mut kept {
+                    // A line that is missing hurts no promise.
+                    let _ = writeln!(kept, "{line}");
+                }
                 // It fails after the end of a life.
                 let _ = send.send(line);
             }
@@ -173,7 +206,7 @@ impl Site {
     }
 
     /// Starts a life and waits until it is ready.
-    pub(crate) fn start_ready(&self) -> Result<Server, String> {
+    pub fn start_ready(&self) -> Result<Server, String> {
         let mut attempts = 0;
         loop {
             let mut server = self.start()?;
@@ -192,14 +225,14 @@ impl Site {
 }
 
 /// The settings that a mode stands for.
-fn settings(mode: Mode, data_dir: &Path) -> Vec<(&'static str, OsString)> {
+fn settings(mode: Kept, data_dir: &Path) -> Vec<(&'static str, OsString)> {
     let durability = match mode {
-        Mode::None => return vec![("FENCEPOST_DURABILITY", "none".into())],
-        Mode::Fence | Mode::FenceWithoutGrace => "fence",
-        Mode::Lease => "lease",
+        Kept::None => return vec![("FENCEPOST_DURABILITY", "none".into())],
+        Kept::Fence | Kept::FenceWithoutGrace => "fence",
+        Kept::Lease => "lease",
     };
     let grace = match mode {
-        Mode::FenceWithoutGrace => "off",
+        Kept::FenceWithoutGrace => "off",
         _ => "on",
     };
     vec![
@@ -210,7 +243,7 @@ fn settings(mode: Mode, data_dir: &Path) -> Vec<(&'static str, OsString)> {
 }
 
 /// One life of the server. Dropping it kills it.
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
     lines: Receiver<String>,
     last_lines: VecDeque<String>,
@@ -247,7 +280,7 @@ impl Server {
     }
 
     /// What is wrong, and what the server had to say.
-    pub(crate) fn complain(&mut self, what: &str) -> String {
+    pub fn complain(&mut self, what: &str) -> String {
         let more: Vec<String> = self.lines.try_iter().collect();
         more.into_iter().for_each(|line| self.keep(line));
         let mut text = format!("the server {what}; its last lines:");
@@ -259,7 +292,7 @@ impl Server {
     }
 
     /// Whether it is gone without having been told to.
-    pub(crate) fn has_ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         // While it lives its lines are taken, so that they do not pile up.
         let more: Vec<String> = self.lines.try_iter().collect();
         more.into_iter().for_each(|line| self.keep(line));
@@ -267,28 +300,42 @@ impl Server {
     }
 
     /// Stops all its threads, until [`Server::go_on`].
-    pub(crate) fn pause(&mut self) -> Result<(), String> {
+    pub fn pause(&mut self) -> Result<(), String> {
         self.signal(Signal::STOP)
     }
 
-    pub(crate) fn go_on(&mut self) -> Result<(), String> {
+    pub fn go_on(&mut self) -> Result<(), String> {
         self.signal(Signal::CONT)
     }
 
     /// Sets its wall clock.
-    pub(crate) fn set_clock(&mut self, ahead_ms: i64) -> Result<(), String> {
+    pub fn set_clock(&mut self, ahead_ms: i64) -> Result<(), String> {
+        self.tell(&ahead_ms.to_string())
+    }
+
+    /// Tells its disk what to do.
+    pub fn order_disk(&mut self, order: disk::Order) -> Result<(), String> {
+        self.tell(&order.show())
+    }
+
+    fn tell(&mut self, line: &str) -> Result<(), String> {
         let stdin = self.child.stdin.as_mut().expect("it was asked for");
-        let written = writeln!(stdin, "{ahead_ms}");
-        written.map_err(|error| format!("cannot set the server's clock: {error}"))
+        let written = writeln!(stdin, "{line}");
+        written.map_err(|error| format!("the server hears nothing: {error}"))
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it with SIGKILL, and returns when it is gone.
-    pub(crate) fn kill(mut self) -> Result<(), String> {
+    pub fn kill(mut self) -> Result<(), String> {
         self.end_by(Signal::KILL).map(|_| ())
     }
 
     /// Ends it with SIGTERM, and returns when it is gone.
-    pub(crate) fn stop(mut self) -> Result<(), String> {
+    pub fn stop(mut self) -> Result<(), String> {
         match self.end_by(Signal::TERM)? {
             Some(0) => Ok(()),
             code => Err(self.complain(&format!("was told to stop and ended with {code:?}"))),
@@ -297,7 +344,11 @@ impl Server {
 
     fn end_by(&mut self, signal: Signal) -> Result<Option<i32>, String> {
         self.signal(signal)?;
+        // `wait` would close it, and its end ends the server at once, before it has stopped in good
+        // order.
+        let stdin = self.child.stdin.take();
         let status = self.child.wait();
+        drop(stdin);
         let status = status.map_err(|error| format!("cannot wait for the server: {error}"))?;
         Ok(status.code())
     }
@@ -321,7 +372,7 @@ impl Drop for Server {
 }
 
 /// Sends a signal to a child that must not have ended.
-pub(crate) fn signal(child: &mut Child, signal: Signal) -> Result<(), String> {
+pub fn signal(child: &mut Child, signal: Signal) -> Result<(), String> {
     match child.try_wait() {
         Ok(Some(status)) => Err(format!("a child process ended by itself: {status}")),
         _ => send(child, signal),
@@ -342,7 +393,7 @@ fn message_of(line: &str) -> Option<String> {
 /// A port for all lives of a server, below the range that the system takes from for outgoing
 /// connections: while the server is down, a client that tries to connect might get the very port it
 /// tries to reach, and meet itself.
-pub(crate) fn free_address(random: &mut fastrand::Rng) -> Result<String, String> {
+pub fn free_address(random: &mut fastrand::Rng) -> Result<String, String> {
     for _ in 0..1000 {
         let address = format!("127.0.0.1:{}", random.u16(10_000..32_000));
         if std::net::TcpListener::bind(&address).is_ok() {

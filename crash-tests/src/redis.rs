@@ -31,13 +31,16 @@ const DELETIONS_MAX: usize = 2_000;
 struct Broken;
 
 /// One client of the Redis port.
-pub(crate) struct RedisWorker {
-    pub(crate) address: SocketAddr,
-    pub(crate) name: Arc<str>,
+pub struct RedisWorker {
+    /// Where the server is, or the nodes of a cluster are.
+    pub addresses: Vec<SocketAddr>,
+    /// What it is called.
+    pub name: Arc<str>,
     /// A lease outlives a kill for its holder as well. Otherwise the next server may only keep
     /// others from it: clients of this port claim nothing.
-    pub(crate) leases_survive: bool,
-    pub(crate) random: fastrand::Rng,
+    pub leases_survive: bool,
+    /// Choices come from this.
+    pub random: fastrand::Rng,
 }
 
 /// What was granted, and by which words it is given back.
@@ -51,10 +54,14 @@ struct Held {
 
 impl RedisWorker {
     /// Runs until the run stops.
-    pub(crate) fn run(mut self, shared: &Shared) {
-        while !shared.is_stopping() {
+    pub fn run(mut self, shared: &Shared) {
+        let addresses = self.addresses.clone();
+        for &address in addresses.iter().cycle() {
+            if shared.is_stopping() {
+                return;
+            }
             // Every error is the end of a connection, and the next one is opened here.
-            if let (Ok(mut one), Ok(mut other)) = (self.connect(), self.connect()) {
+            if let (Ok(mut one), Ok(mut other)) = (connect(address), connect(address)) {
                 while !shared.is_stopping() {
                     if self.act(&mut one, &mut other, &shared.recorder).is_err() {
                         break;
@@ -64,20 +71,6 @@ impl RedisWorker {
             }
             std::thread::sleep(PAUSE);
         }
-    }
-
-    fn connect(&self) -> Result<Connection, Broken> {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(|_| Broken)?;
-        for set in [
-            stream.set_read_timeout(Some(PATIENCE)),
-            stream.set_write_timeout(Some(PATIENCE)),
-            stream.set_nodelay(true),
-        ] {
-            set.map_err(|_| Broken)?;
-        }
-        Ok(Connection {
-            stream: BufReader::new(stream),
-        })
     }
 
     fn act(
@@ -278,6 +271,20 @@ impl RedisWorker {
     }
 }
 
+fn connect(address: SocketAddr) -> Result<Connection, Broken> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|_| Broken)?;
+    for set in [
+        stream.set_read_timeout(Some(PATIENCE)),
+        stream.set_write_timeout(Some(PATIENCE)),
+        stream.set_nodelay(true),
+    ] {
+        set.map_err(|_| Broken)?;
+    }
+    Ok(Connection {
+        stream: BufReader::new(stream),
+    })
+}
+
 /// Until when a lock is certainly held that was asked for then: two milliseconds and a hundredth
 /// less than it was asked for, as the guards of the native client reckon.
 fn promise(begun: u64, ttl_ms: u64) -> u64 {
@@ -401,6 +408,8 @@ impl Connection {
             }
             ":" => Ok(Answer::Number(rest.parse().map_err(|_| Broken)?)),
             "+" => Ok(Answer::Text(rest.to_owned())),
+            // Another node leads.
+            "-" if rest.starts_with("READONLY") => Err(Broken),
             "-" => Ok(Answer::Refusal),
             _ => Err(Broken),
         }

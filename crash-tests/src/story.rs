@@ -19,6 +19,7 @@ pub fn tell(history: &History, violation: &Violation) -> String {
         }
         if around.contains(&life.ended) {
             add(life.ended, format!("the server is {:?}", life.end));
+            add(life.gone, "it is gone".to_owned());
         }
     }
     for grant in history.grants.iter().filter(|grant| &grant.key == key) {

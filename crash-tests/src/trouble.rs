@@ -1,6 +1,6 @@
 //! What befalls the server and its clients besides kills.
 
-use crate::checker::Mode;
+use crate::checker::Kept;
 use clap::ValueEnum;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Whether a server that promises this can be expected to keep it.
-    pub fn applies_to(self, mode: Mode) -> bool {
+    pub fn applies_to(self, mode: Kept) -> bool {
         match self {
             Trouble::Pauses => true,
             // Without a log, and without waiting, a clock is all that there is.
@@ -45,7 +45,7 @@ pub(crate) const PAUSE_MS: std::ops::Range<u64> = 20..1_500;
 
 /// A clock is set by one of these, in milliseconds. The server once overlooked steps below half a
 /// second.
-pub(crate) const STEPS_MS: [i64; 5] = [300, 450, 2_000, 60_000, 3_600_000];
+pub const STEPS_MS: [i64; 5] = [300, 450, 2_000, 60_000, 3_600_000];
 
 /// The server looks at its clock every 100 ms, and what happens in between it cannot know: see
 /// `docs/wal.md`. On a busy machine that takes longer.

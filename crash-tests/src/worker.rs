@@ -17,20 +17,24 @@ const TTL_MS: std::ops::Range<u64> = 200..1_500;
 const SAMPLE: Duration = Duration::from_millis(20);
 
 /// What all workers share.
-pub(crate) struct Shared {
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) stop: AtomicBool,
+pub struct Shared {
+    /// What they write to.
+    pub recorder: Arc<Recorder>,
+    /// It is time to come to an end.
+    pub stop: AtomicBool,
     /// Failures by their first words. They are to be expected while the server is down; they are
     /// shown, so that a reader can see whether others are among them.
-    pub(crate) failures: Mutex<BTreeMap<String, u64>>,
+    pub failures: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Shared {
-    pub(crate) fn is_stopping(&self) -> bool {
+    /// Whether it is time to come to an end.
+    pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn note(&self, failure: &Error) {
+    /// Notes a failure.
+    pub fn note(&self, failure: &Error) {
         let what = match failure {
             Error::Disconnected { .. } => "not connected".to_owned(),
             Error::NoAnswer { .. } => "no answer in time".to_owned(),
@@ -105,7 +109,7 @@ impl Worker {
                     recorder.saw(Sighting {
                         key: key.clone(),
                         fence: holder.fence.get(),
-                        is_shared: holder.mode == Mode::Shared,
+                        is_shared: holder.mode.is_shared(),
                         begun,
                         answered,
                     });
@@ -206,7 +210,10 @@ impl Worker {
                 loss = &mut lost => return self.lost(grant, loss),
                 () = sleep(pause) => {}
             }
-            if manner == Manner::Watched && self.random.u8(..8) == 0 {
+            // Of a shared lock another task of this client may have a hold, too. The server adds to
+            // one of the two, and a task whose release leaves that one behind would not know.
+            let is_alone = guard.mode() == Mode::Exclusive;
+            if manner == Manner::Watched && is_alone && self.random.u8(..8) == 0 {
                 is_counted &= self.hold_once_more(&guard, ttl).await;
             }
             if manner == Manner::Renewing {
@@ -225,10 +232,6 @@ impl Worker {
     /// it is not known what came of it: then the server may count a hold that no guard has.
     async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) -> bool {
         let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
-        let request = match guard.mode() {
-            Mode::Shared => request.shared(),
-            _ => request,
-        };
         // The lock may have been lost meanwhile. Then this is a grant of its own, or one more hold
         // of what another task of this client has. Which one is not known, so it is not recorded.
         let released = match request.try_acquire().await {
@@ -289,7 +292,7 @@ impl Worker {
             recorder.saw(Sighting {
                 key: key.clone(),
                 fence: holder.fence.get(),
-                is_shared: holder.mode == Mode::Shared,
+                is_shared: holder.mode.is_shared(),
                 begun,
                 answered: recorder.now(),
             });

@@ -7,13 +7,13 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-const KEEPING: [Mode; 2] = [Mode::Fence, Mode::Lease];
-const LOSING: [Mode; 2] = [Mode::None, Mode::FenceWithoutGrace];
-const ALL: [Mode; 4] = [
-    Mode::None,
-    Mode::FenceWithoutGrace,
-    Mode::Fence,
-    Mode::Lease,
+const KEEPING: [Kept; 2] = [Kept::Fence, Kept::Lease];
+const LOSING: [Kept; 2] = [Kept::None, Kept::FenceWithoutGrace];
+const ALL: [Kept; 4] = [
+    Kept::None,
+    Kept::FenceWithoutGrace,
+    Kept::Fence,
+    Kept::Lease,
 ];
 
 /// A grant of the key `k`, asked for and answered then, promised until then.
@@ -64,7 +64,17 @@ fn killed(ended: Time) -> Life {
     Life {
         ready: Some(0),
         ended,
+        gone: ended,
         end: LifeEnd::Killed,
+    }
+}
+
+/// A life that was told to stop, and went on answering until it was gone.
+fn stopped(ended: Time, gone: Time) -> Life {
+    Life {
+        gone,
+        end: LifeEnd::Stopped,
+        ..killed(ended)
     }
 }
 
@@ -76,14 +86,14 @@ fn of(grants: Vec<Grant>) -> History {
 }
 
 #[track_caller]
-fn accepted(history: &History, mode: Mode) {
+fn accepted(history: &History, mode: Kept) {
     let (_, violations) = check(history, mode);
     assert_eq!(violations, [], "{mode:?}");
 }
 
 /// Exactly one thing is wrong. Says which.
 #[track_caller]
-fn rejected(history: &History, mode: Mode) -> Violation {
+fn rejected(history: &History, mode: Kept) -> Violation {
     let (_, mut violations) = check(history, mode);
     assert_eq!(violations.len(), 1, "{mode:?}: {violations:?}");
     let violation = violations.remove(0);
@@ -128,10 +138,10 @@ fn a_fence_that_falls_is_found_in_every_mode() {
 fn a_fence_below_one_that_was_only_seen_is_found() {
     let mut history = of(vec![grant(7, 50, 60, 100)]);
     history.sightings = vec![sighting(8, 10, 20)];
-    let violation = rejected(&history, Mode::None);
+    let violation = rejected(&history, Kept::None);
     assert!(matches!(violation, Violation::FenceFell { .. }));
     history.sightings = vec![sighting(6, 10, 20)];
-    accepted(&history, Mode::None);
+    accepted(&history, Kept::None);
 }
 
 #[test]
@@ -161,17 +171,42 @@ fn a_double_grant_is_found_over_a_kill_where_leases_survive_it() {
 }
 
 #[test]
+fn what_a_server_grants_after_sigterm_is_not_counted_to_the_next_life() {
+    let asked_before_it_was_gone = lost(grant(7, 510, 520, 1_000), 700, true);
+    let asked_afterwards = lost(grant(7, 531, 540, 1_000), 700, true);
+    let history = |first| {
+        let mut history = of(vec![first, grant(8, 600, 650, 1_600)]);
+        history.lives = vec![stopped(500, 530), killed(2_000)];
+        history
+    };
+    for mode in LOSING {
+        accepted(&history(asked_before_it_was_gone.clone()), mode);
+        let (_, violations) = check(&history(asked_afterwards.clone()), mode);
+        assert_eq!(
+            violations.len(),
+            2,
+            "given twice and lost early: {violations:?}"
+        );
+    }
+    // Where promises outlive a server, it does not matter which one gave them.
+    for mode in KEEPING {
+        let (_, violations) = check(&history(asked_before_it_was_gone.clone()), mode);
+        assert_eq!(violations.len(), 2, "{violations:?}");
+    }
+}
+
+#[test]
 fn a_double_grant_is_found_in_what_the_server_told_a_third() {
     let mut history = of(vec![grant(7, 0, 10, 1_000)]);
     history.sightings = vec![sighting(8, 600, 700)];
-    let violation = rejected(&history, Mode::Lease);
+    let violation = rejected(&history, Kept::Lease);
     assert!(matches!(violation, Violation::DoubleGrant { fence: 8, .. }));
     // It was told late, and may have happened at any time before.
     history.sightings = vec![sighting(8, 600, 1_001)];
-    accepted(&history, Mode::Lease);
+    accepted(&history, Kept::Lease);
     // That is the holder itself, and its predecessor.
     history.sightings = vec![sighting(7, 600, 700), sighting(6, 0, 5)];
-    accepted(&history, Mode::Lease);
+    accepted(&history, Kept::Lease);
 }
 
 #[test]
@@ -182,7 +217,7 @@ fn a_double_grant_is_found_through_a_third_grant() {
         released(grant(8, 500, 1_100, 1_500), 1_200, 1_210),
         grant(9, 600, 700, 1_600),
     ]);
-    let (_, violations) = check(&history, Mode::Lease);
+    let (_, violations) = check(&history, Kept::Lease);
     let of_seven = violations.iter().find(|violation| {
         matches!(violation, Violation::DoubleGrant { promised, .. } if promised.contains("fence 7"))
     });
@@ -198,14 +233,14 @@ fn sharers_may_have_it_together_and_no_one_else() {
         vec![shared(seven.clone()), eight.clone()],
         vec![seven.clone(), shared(eight.clone())],
     ] {
-        let violation = rejected(&of(pair), Mode::Lease);
+        let violation = rejected(&of(pair), Kept::Lease);
         assert!(matches!(violation, Violation::DoubleGrant { .. }));
     }
     // An exclusive one between them, heard of late; but the shared one behind it shows by when it
     // was granted.
     let late = released(grant(8, 500, 1_100, 1_050), 1_200, 1_210);
     let history = of(vec![shared(seven), late, shared(grant(9, 600, 700, 1_600))]);
-    let violation = rejected(&history, Mode::Lease);
+    let violation = rejected(&history, Kept::Lease);
     assert!(matches!(
         violation,
         Violation::DoubleGrant { answered: 700, .. }
@@ -217,7 +252,7 @@ fn a_renewal_counts_whenever_it_was_answered() {
     let mut renewed = grant(7, 0, 10, 1_000);
     renewed.promises.push(1_500);
     let history = of(vec![renewed, grant(8, 1_100, 1_200, 2_000)]);
-    let violation = rejected(&history, Mode::Lease);
+    let violation = rejected(&history, Kept::Lease);
     assert!(matches!(
         violation,
         Violation::DoubleGrant { end: 1_500, .. }
@@ -234,10 +269,10 @@ fn a_client_that_lets_go_holds_nothing_more() {
         lost(grant(7, 0, 10, 640), 640, false),
     ];
     for first in let_go {
-        accepted(&of(vec![first, second.clone()]), Mode::Lease);
+        accepted(&of(vec![first, second.clone()]), Kept::Lease);
     }
     let too_late = released(grant(7, 0, 10, 1_000), 651, 700);
-    let violation = rejected(&of(vec![too_late, second]), Mode::Lease);
+    let violation = rejected(&of(vec![too_late, second]), Kept::Lease);
     assert!(matches!(violation, Violation::DoubleGrant { .. }));
 }
 
@@ -253,9 +288,9 @@ fn a_lock_that_is_lost_too_early_is_found() {
         accepted(&history, mode);
     }
     history.grants = vec![lost(grant(7, 0, 10, 1_000), 700, false)];
-    accepted(&history, Mode::Lease);
+    accepted(&history, Kept::Lease);
     history.grants = vec![lost(grant(7, 0, 10, 1_000), 1_000, true)];
-    accepted(&history, Mode::Lease);
+    accepted(&history, Kept::Lease);
 }
 
 #[test]
@@ -324,9 +359,9 @@ fn a_lock_of_the_redis_port_that_is_given_away_before_its_renewed_end_is_found()
     let index = recorder.granted(grant(7, 0, 10, 500));
     recorder.promised_anew(index, 200);
     recorder.granted(grant(8, 210, 220, 900));
-    accepted(&recorder.history(), Mode::Lease);
+    accepted(&recorder.history(), Kept::Lease);
     recorder.promised_anew(index, 230);
-    let violation = rejected(&recorder.history(), Mode::Lease);
+    let violation = rejected(&recorder.history(), Kept::Lease);
     assert!(matches!(violation, Violation::DoubleGrant { .. }));
 }
 
@@ -334,16 +369,16 @@ fn a_lock_of_the_redis_port_that_is_given_away_before_its_renewed_end_is_found()
 fn keys_have_nothing_to_do_with_each_other() {
     let mut other = grant(7, 20, 30, 1_000);
     other.key = "other".into();
-    accepted(&of(vec![grant(8, 0, 10, 1_000), other]), Mode::Lease);
+    accepted(&of(vec![grant(8, 0, 10, 1_000), other]), Kept::Lease);
 }
 
 #[test]
 fn a_wall_clock_that_moved_is_no_fault_of_the_servers() {
     let mut history = of(vec![grant(7, 0, 10, 1_000), grant(8, 900, 950, 2_000)]);
     history.lives = vec![killed(500)];
-    rejected(&history, Mode::Lease);
+    rejected(&history, Kept::Lease);
     history.clock_drift_us = 50;
-    accepted(&history, Mode::Lease);
+    accepted(&history, Kept::Lease);
 }
 
 #[test]
@@ -396,7 +431,7 @@ fn a_run_in_which_nothing_was_at_stake_proves_nothing() {
 #[test]
 fn a_lease_survives_if_a_later_life_is_seen_to_know_it() {
     let leases = |history: &History| {
-        let (summary, violations) = check(history, Mode::Lease);
+        let (summary, violations) = check(history, Kept::Lease);
         assert_eq!(violations, []);
         (summary.leases_over_a_kill, summary.leases_survived)
     };
@@ -436,8 +471,8 @@ struct Step {
     /// A client asks for the holder, in percent of the lease; for how long the question and the
     /// answer are under way.
     look: Option<(u64, Time, Time)>,
-    /// The server is killed, in percent of the lease.
-    kill: Option<u64>,
+    /// The server is gone, in percent of the lease, and for how long it had been about to end.
+    kill: Option<(u64, Time)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -474,7 +509,7 @@ fn step() -> impl Strategy<Value = Step> {
         vec((percent(), travel()), 0..3),
         end,
         option::of((percent(), travel(), travel())),
-        option::weighted(0.2, percent()),
+        option::weighted(0.2, (percent(), travel())),
     );
     (times, events).prop_map(|(times, (renewals, end, look, kill))| {
         let (key, pause, fence_gap, ttl, sent, heard) = times;
@@ -509,11 +544,14 @@ fn live(steps: &[Step], keeps: bool) -> History {
         let mut lease_end = granted + step.ttl;
         let mut promises = vec![sent + step.ttl];
         let mut last_renewal = granted;
-        let killed = step.kill.map(|percent| granted + step.ttl * percent / 100);
-        if let Some(killed) = killed {
-            history.lives.push(super::tests::killed(killed));
+        let mut dies = Time::MAX;
+        if let Some((percent, lingered)) = step.kill {
+            let gone = granted + step.ttl * percent / 100;
+            history.lives.push(stopped(gone - lingered, gone));
+            if !keeps {
+                dies = gone;
+            }
         }
-        let dies = killed.filter(|_| !keeps).unwrap_or(Time::MAX);
         for (percent, under_way) in &step.renewals {
             let renewed = last_renewal + (lease_end - last_renewal) * percent / 100;
             if renewed >= dies {
@@ -602,7 +640,7 @@ proptest! {
     #[test]
     fn what_is_planted_is_found(steps in vec(step(), 1..40), pick: prop::sample::Index, plant in 0..5) {
         let mut history = live(&steps, true);
-        let checker = Checker { history: &history, mode: Mode::Lease };
+        let checker = Checker { history: &history, mode: Kept::Lease };
         let victim = pick.get(&history.grants).clone();
         let top = history.grants.iter().map(|grant| grant.fence).max().unwrap();
         let held_until = checker.held_until(&victim);
@@ -650,7 +688,7 @@ proptest! {
                 });
             }
         }
-        let (_, violations) = check(&history, Mode::Lease);
+        let (_, violations) = check(&history, Kept::Lease);
         let is_found = violations.iter().any(|violation| match plant {
             0 => matches!(violation, Violation::DoubleGrant { .. }),
             1 => matches!(violation, Violation::FenceTwice { .. }),

@@ -1,0 +1,142 @@
+//! Many clients that stand in line for one key, over and over.
+
+use crate::keepers::release;
+use crash_tests::history::{End, Grant, Time};
+use crash_tests::worker::Shared;
+use fencepost::{Client, LockError};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+const WAITER_COUNT: usize = 200;
+const CLIENT_COUNT: usize = 4;
+const KEY: &str = "hot";
+const TTL: Duration = Duration::from_secs(10);
+/// Longer than any failover.
+const WAIT: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_millis(20);
+/// Requests that were sent so shortly after one another have no order.
+const AT_ONCE_US: Time = 100_000;
+
+/// What waiters have seen.
+pub struct Served {
+    /// Grants of each waiter.
+    counts: Vec<AtomicU64>,
+    /// When each grant was asked for, when it came, and its fence.
+    grants: Mutex<Vec<(Time, Time, u64)>>,
+}
+
+impl Served {
+    /// How many grants each waiter has had.
+    pub fn counts(&self) -> Vec<u64> {
+        let counts = self.counts.iter();
+        counts.map(|it| it.load(Ordering::Relaxed)).collect()
+    }
+
+    /// How many waiters got the lock after another one that had come later by some time.
+    pub fn inversions(&self) -> u64 {
+        let mut grants = self.grants.lock().clone();
+        grants.sort_unstable_by_key(|(_, _, fence)| *fence);
+        let mut latest = 0;
+        let mut inversions = 0;
+        for (asked, _, _) in grants {
+            inversions += u64::from(asked + AT_ONCE_US < latest);
+            latest = latest.max(asked);
+        }
+        inversions
+    }
+
+    /// The longest that a waiter has waited.
+    pub fn longest_wait(&self) -> Duration {
+        let grants = self.grants.lock();
+        let waits = grants.iter().map(|(asked, granted, _)| granted - asked);
+        Duration::from_micros(waits.max().unwrap_or(0))
+    }
+}
+
+/// A line of clients for one key.
+pub struct Line {
+    runtime: Runtime,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// What they have seen so far.
+    pub served: Arc<Served>,
+}
+
+impl Line {
+    /// Has them stand in line.
+    pub fn start(addresses: &[String], shared: &Arc<Shared>) -> Result<Line, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| format!("the system refused: {error}"))?;
+        let connect = || {
+            let client = Client::builder().addresses(addresses.to_vec());
+            let connected = runtime.block_on(client.name("line").session_ttl(TTL).connect());
+            connected.map_err(|error| format!("a waiter cannot connect: {error}"))
+        };
+        let clients: Result<Vec<Client>, String> = (0..CLIENT_COUNT).map(|_| connect()).collect();
+        let clients = clients?;
+        let served = Arc::new(Served {
+            counts: (0..WAITER_COUNT).map(|_| AtomicU64::new(0)).collect(),
+            grants: Mutex::default(),
+        });
+        let tasks = (0..WAITER_COUNT)
+            .map(|number| {
+                let client = clients[number % CLIENT_COUNT].clone();
+                runtime.spawn(stand(client, number, shared.clone(), served.clone()))
+            })
+            .collect();
+        Ok(Line {
+            runtime,
+            tasks,
+            served,
+        })
+    }
+
+    /// Waits for their end, which comes once the run stops.
+    pub fn end(self) -> Result<(), String> {
+        self.runtime.block_on(async {
+            for task in self.tasks {
+                let ended = task.await;
+                ended.map_err(|error| format!("a waiter failed: {error}"))?;
+            }
+            Ok(())
+        })
+    }
+}
+
+async fn stand(client: Client, number: usize, shared: Arc<Shared>, served: Arc<Served>) {
+    let recorder = &shared.recorder;
+    let holder: Arc<str> = format!("line/{number}").into();
+    while !shared.is_stopping() {
+        let begun = recorder.now();
+        let guard = match client.lock(KEY).ttl(TTL).wait(WAIT).acquire().await {
+            Ok(guard) => guard,
+            Err(LockError::Failed(error)) => {
+                shared.note(&error);
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let answered = recorder.now();
+        let fence = guard.fence().get();
+        let grant = recorder.granted(Grant {
+            key: KEY.into(),
+            fence,
+            is_shared: false,
+            holder: holder.clone(),
+            ttl_us: TTL.as_micros() as u64,
+            begun,
+            answered,
+            promises: vec![recorder.time_of(guard.valid_until())],
+            end: End::Open,
+        });
+        served.counts[number].fetch_add(1, Ordering::Relaxed);
+        served.grants.lock().push((begun, answered, fence));
+        recorder.ended(grant, release(guard, &shared).await);
+    }
+}
