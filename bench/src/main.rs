@@ -1,10 +1,13 @@
 //! `bench`: measures Fencepost, beside Redis, etcd and the floor (`bench --hot-key` and other
-//! workloads), and its engine by itself (`bench engine`); and shows what locks are worth, with and
-//! without fences (`bench --experiment NAME`).
+//! workloads), as a cluster (`bench --cluster 3`), and its engine by itself (`bench engine`); and
+//! shows what locks are worth, with and without fences (`bench --experiment NAME`).
 
+mod cluster;
 mod experiments;
 mod figures;
+mod http;
 mod load;
+mod progress;
 mod restart;
 
 use clap::parser::ValueSource;
@@ -39,6 +42,9 @@ enum Command {
     /// again.
     #[command(hide = true)]
     Worker(experiments::processes::worker::Arguments),
+    /// Takes and gives back locks through all nodes of a cluster, until it is killed.
+    #[command(hide = true)]
+    Cycle(cluster::cycler::Arguments),
     /// Becomes another program, one that does not outlive the bench.
     #[command(hide = true)]
     Guard {
@@ -52,7 +58,14 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match arguments.command {
         None => match arguments.experiments.experiment {
-            None => load::run(arguments.load),
+            None => match load::check(arguments.load) {
+                Ok(options) if options.failover => cluster::failover::run(&options),
+                Ok(options) => load::run(&options),
+                Err(why) => {
+                    eprintln!("bench: {why}");
+                    ExitCode::from(2)
+                }
+            },
             Some(name) => {
                 // The experiments have leases of their own unless `--ttl` is given.
                 let is_ttl_given = matches.value_source("ttl") == Some(ValueSource::CommandLine);
@@ -61,6 +74,7 @@ fn main() -> ExitCode {
             }
         },
         Some(Command::Worker(arguments)) => experiments::processes::worker::run(&arguments),
+        Some(Command::Cycle(arguments)) => cluster::cycler::run(&arguments),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
         Some(Command::Restart(arguments)) => restart::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),

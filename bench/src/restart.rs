@@ -7,6 +7,7 @@
 use crate::load::fill_fencepost;
 use crate::load::peers::child::Process;
 use crate::load::peers::embedded::{self, READY};
+use crate::progress::Progress;
 use bytes::BytesMut;
 use clap::Args;
 use protocol::{ClientName, Frame, Hello, Reply, Request, RequestId, limits};
@@ -121,15 +122,21 @@ fn ask<T>(
     }
 }
 
+/// What is reported of each mode; of the one without leases on disk, no start after a kill.
+const STEPS: u64 = 4;
+
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     println!(
         "{:28}{:>12}{:>12}{:>12}{:>12}",
         "", "seconds", "locks", "MB", "log MB"
     );
-    let done = [embedded::RESTART_LEASE, embedded::RESTART_FENCE]
+    let modes = [embedded::RESTART_LEASE, embedded::RESTART_FENCE];
+    let progress = Progress::new(STEPS * modes.len() as u64 - 1);
+    let measured = modes
         .into_iter()
-        .try_for_each(|name| measure(name, arguments.keys));
-    match done {
+        .try_for_each(|name| measure(name, arguments.keys, &progress));
+    drop(progress);
+    match measured {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -138,25 +145,29 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn measure(name: &str, keys: u64) -> io::Result<()> {
+fn measure(name: &str, keys: u64, progress: &Progress) -> io::Result<()> {
     let directory = TempDir::with_prefix("fencepost-bench-")?;
     let mode = name.rsplit('-').next().unwrap_or(name);
     let report = |what: &str, took: Duration, server: &Server| -> io::Result<()> {
         let held = server.held()?;
-        println!(
-            "{:28}{:>12.2}{held:>12}{:>12}{:>12}",
-            format!("{mode}: {what}"),
-            took.as_secs_f64(),
-            server.resident_mb(),
-            directory_mb(directory.path())
-        );
+        progress.print(|| {
+            println!(
+                "{:28}{:>12.2}{held:>12}{:>12}{:>12}",
+                format!("{mode}: {what}"),
+                took.as_secs_f64(),
+                server.resident_mb(),
+                directory_mb(directory.path())
+            );
+        });
+        progress.step();
         match held {
             held if held == keys => Ok(()),
             held => Err(io::Error::other(format!("{held} locks of {keys} are held"))),
         }
     };
     let mut server = Server::start(name, directory.path())?;
-    eprintln!("{mode}: taking {keys} locks");
+    progress.print(|| eprintln!("{mode}: taking {keys} locks"));
+    progress.begin(format!("{mode}: {keys} locks"));
     let begun = Instant::now();
     fill_fencepost(server.address, keys).map_err(io::Error::other)?;
     report("taking all locks", begun.elapsed(), &server)?;

@@ -11,14 +11,14 @@
 //! | `processes/` | workers, servers that are killed, moved clocks, the resource                |
 //! | `report/`    | tables, claims, JSON, plots                                                 |
 
-mod http;
-mod locks;
+pub(crate) mod locks;
 pub(crate) mod processes;
-mod report;
+pub(crate) mod report;
 mod stories;
 
 use crate::load::Options;
 use crate::load::peers::{Peer, PeerName};
+use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use locks::Backend;
 use report::Report;
@@ -95,6 +95,16 @@ impl Context<'_> {
             }
         }
     }
+
+    /// The same for every backend that is asked for.
+    fn start_backends(&self, report: &mut Report) -> Vec<(Backend, Peer)> {
+        let backends = self.backends().into_iter();
+        let started = backends.filter_map(|backend| {
+            let peer = self.start(backend.peer(), report)?;
+            Some((backend, peer))
+        });
+        started.collect()
+    }
 }
 
 /// Runs one experiment or all of them.
@@ -120,9 +130,12 @@ pub(crate) fn run(
     };
     let mut lines = Vec::new();
     let mut has_failed = false;
+    let progress = Progress::new(names.len() as u64);
     for name in names {
         let begun = Instant::now();
-        match one(name, &context) {
+        progress.begin(format!("{name:?}").to_lowercase());
+        let done = one(name, &context);
+        progress.print(|| match done {
             Ok(report) => {
                 report.print(begun.elapsed());
                 has_failed |= !report.holds();
@@ -132,8 +145,10 @@ pub(crate) fn run(
                 println!("\nFAILED: {name:?}: {why}");
                 has_failed = true;
             }
-        }
+        });
+        progress.step();
     }
+    drop(progress);
     if let Some(path) = &options.json {
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let written = File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));

@@ -74,7 +74,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs `work` beside a thread that does what the server's own does (`server/src/start/prefault.rs`).
+/// Runs `work` beside a thread that does what the server's own does
+/// (`server/src/start/prefault.rs`).
 fn with_stocker<S: Subject>(subject: &S, work: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -12,6 +12,7 @@ mod memory;
 mod process;
 mod random;
 
+use crate::progress::Progress;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::process::{Command, ExitCode, Stdio};
@@ -170,19 +171,23 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return ExitCode::SUCCESS;
     }
 
+    let is_asked = |part: &&Part| arguments.what == What::All || arguments.what == part.what;
+    let parts: Vec<&Part> = PARTS.iter().filter(is_asked).collect();
+    let progress = Progress::new(parts.len() as u64);
     let mut figures = Vec::new();
-    for part in PARTS {
-        if arguments.what == What::All || arguments.what == part.what {
-            eprintln!("{} ...", part.id());
-            match run_in_child(&part.id(), arguments) {
-                Ok(more) => figures.extend(more),
-                Err(why) => {
-                    eprintln!("{}: {why}", part.id());
-                    return ExitCode::FAILURE;
-                }
+    for part in parts {
+        progress.print(|| eprintln!("{} ...", part.id()));
+        progress.begin(part.id());
+        match run_in_child(&part.id(), arguments) {
+            Ok(more) => figures.extend(more),
+            Err(why) => {
+                progress.print(|| eprintln!("{}: {why}", part.id()));
+                return ExitCode::FAILURE;
             }
         }
+        progress.step();
     }
+    drop(progress);
     if arguments.json {
         print_json(&figures);
     } else {

@@ -6,6 +6,7 @@
 //! is the [`Speaker`]'s.
 
 use super::speaker::{Answer, Ask, KEY_BYTES, Speaker};
+use super::stream::Stream;
 use bytes::{Buf, BytesMut};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -13,7 +14,7 @@ use rustix::fd::OwnedFd;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Bytes taken from a socket at a time: the replies to some thousand requests.
@@ -71,7 +72,7 @@ impl<S: Speaker> Port<'_, S> {
 /// One client process.
 struct Link<S> {
     speaker: S,
-    streams: Vec<TcpStream>,
+    streams: Vec<Stream>,
     outs: Vec<BytesMut>,
     /// The beginning of an answer whose end has not come yet, per connection.
     rests: Vec<Vec<u8>>,
@@ -108,15 +109,12 @@ impl<S: Speaker> Generator<S> {
             let mut speaker = speaker();
             let mut streams = Vec::with_capacity(addresses.len());
             for address in addresses {
-                let stream = TcpStream::connect_timeout(address, OPEN_TIMEOUT)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(OPEN_TIMEOUT))?;
-                streams.push(stream);
+                streams.push(Stream::connect(address, OPEN_TIMEOUT)?);
             }
             let lanes: Vec<u32> = (link as u32..lane_count).step_by(link_count).collect();
             speaker.open(&mut streams, &lanes)?;
             for (connection, stream) in streams.iter().enumerate() {
-                stream.set_nonblocking(true)?;
+                stream.set_nonblocking()?;
                 let data = EventData::new_u64((link * addresses.len() + connection) as u64);
                 epoll::add(&epoll, stream, data, EventFlags::IN)?;
             }
@@ -269,6 +267,10 @@ impl<S: Speaker> Generator<S> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_blocked = true,
                     Err(error) => return Err(format!("writing: {error}")),
                 }
+            }
+            if !is_blocked {
+                let sent = link.streams[connection].send_rest();
+                is_blocked = !sent.map_err(|error| format!("writing: {error}"))?;
             }
             if is_blocked != link.is_blocked[connection] {
                 link.is_blocked[connection] = is_blocked;

@@ -6,50 +6,67 @@
 //! | `workloads/`   | what is measured: one file per workload                                 |
 //! | `peers/`       | the servers: one file per peer, its protocol and its process            |
 //! | `speaker.rs`   | what the generator needs of a protocol                                  |
+//! | `stream.rs`    | a connection, plain or behind TLS                                       |
+//! | `floors.rs`    | one sync of the disk, one loopback round trip                           |
 //! | `generator.rs` | the load: one thread, one epoll; `pace.rs`: closed and open loops       |
 //! | `rounds.rs`    | all in turns, medians, spread; `sample.rs`: one measurement             |
 //! | `checker.rs`   | never two holders, fences that rise; `fairness.rs`: the order of grants |
+//! | `floors.rs`    | what no cluster can be faster than: a sync, a loopback round trip       |
 //! | `report/`      | tables, JSON, plots                                                     |
 
 mod checker;
 mod fairness;
+mod floors;
 mod generator;
 mod options;
 mod pace;
 pub(crate) mod peers;
 pub(crate) mod report;
-mod rounds;
-mod sample;
+pub(crate) mod rounds;
+pub(crate) mod sample;
 mod speaker;
+mod stream;
 pub(crate) mod workloads;
 
+use floors::Floors;
 pub(crate) use options::Options;
-use peers::Peer;
+use peers::{Peer, PeerName};
+use report::origin::Origin;
+use rounds::Failure;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 use workloads::Workload;
 pub(crate) use workloads::fill_fencepost;
 
-/// Runs what the command line asks for.
-pub(crate) fn run(options: Options) -> ExitCode {
-    let options = &if options.smoke {
+/// What the command line asks for, completed and checked.
+pub(crate) fn check(options: Options) -> Result<Options, String> {
+    let options = if options.smoke {
         options.for_smoke()
     } else {
-        options
+        options.for_cluster()
     };
-    if let Err(why) = options.check() {
-        eprintln!("bench: {why}");
-        return ExitCode::from(2);
+    options.check()?;
+    if workloads_of(&options).is_empty() {
+        let ways = "--hot-key, --many-keys, --handoff, ...; see --help";
+        return Err(format!("say what to measure: {ways}"));
     }
+    Ok(options)
+}
+
+/// Loads the peers.
+pub(crate) fn run(options: &Options) -> ExitCode {
     let workloads = workloads_of(options);
-    if workloads.is_empty() {
-        eprintln!("bench: say what to measure: --hot-key, --many-keys, --handoff, ...; see --help");
-        return ExitCode::from(2);
-    }
+    let floors = match options.cluster.map(|_| Floors::measure()).transpose() {
+        Ok(floors) => floors,
+        Err(error) => {
+            eprintln!("bench: the floors cannot be measured: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut peers: Vec<Peer> = options.server.map(Peer::running).into_iter().collect();
     for name in options.peers() {
-        match Peer::start(name) {
+        match Peer::start_nodes(name, options.node_count()) {
             Ok(peer) => peers.push(peer),
             Err(why) => println!("skipped: {name}: {why}"),
         }
@@ -70,12 +87,36 @@ pub(crate) fn run(options: Options) -> ExitCode {
             }
         }
     }
-    let outcome = rounds::run(&workloads, &peers, options);
-    report::print(&outcome.rows);
+    let outcome = rounds::run(&workloads, &mut peers, options);
+    let measured_names: Vec<PeerName> = peers.iter().map(|peer| peer.name).collect();
+    let (fatal, others): (Vec<Failure>, Vec<Failure>) = outcome
+        .failures
+        .iter()
+        .cloned()
+        .partition(|failure| failure.fails_run(&measured_names, options));
+    let mut warnings: Vec<String> = Vec::new();
+    let tell = |failures, how: &str| {
+        let told = rounds::told_once(failures).into_iter();
+        told.map(move |failure| format!("{how}: {failure}"))
+            .collect::<Vec<_>>()
+    };
+    warnings.extend(tell(&fatal, "FAILED"));
+    warnings.extend(tell(&others, "could not be measured"));
+    warnings.iter().for_each(|warning| println!("{warning}"));
+    let sections = report::sections(&outcome.rows);
+    for section in &sections {
+        print!("{}", section.text(options.wide));
+    }
     println!();
+    if let Some(floors) = &floors {
+        println!("{}", floors.text());
+    }
     if let Some(path) = &options.json {
         let written = File::create(path).map(BufWriter::new);
         let written = written.and_then(|mut file| {
+            for line in floors.iter().flat_map(Floors::lines) {
+                writeln!(file, "{line}")?;
+            }
             report::write_json(&outcome.rows, options, &mut file)?;
             file.flush()
         });
@@ -87,22 +128,38 @@ pub(crate) fn run(options: Options) -> ExitCode {
             }
         }
     }
-    match report::draw_all(&outcome.rows, &options.plots) {
-        Ok(files) => files
-            .iter()
-            .for_each(|file| println!("wrote {}", file.display())),
+    let origin = Origin::here();
+    let plots = match report::draw_all(&outcome.rows, &options.plots, &origin) {
+        Ok(plots) => plots,
         Err(why) => {
             eprintln!("bench: no plots: {why}");
             return ExitCode::FAILURE;
         }
+    };
+    for plot in &plots {
+        println!("wrote {}", plot.path.display());
     }
-    for failure in &outcome.failures {
-        println!("FAILED: {failure}");
+    if let Some(directory) = &options.report {
+        let page = report::Page {
+            origin: &origin,
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            measured: measured.join(", "),
+            warnings,
+            sections: &sections,
+            plots: &plots,
+        };
+        match page.write(directory) {
+            Ok(path) => println!("wrote {}", path.display()),
+            Err(why) => {
+                eprintln!("bench: no report: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
     }
-    if !outcome.failures.is_empty() {
-        return ExitCode::FAILURE;
+    match fatal.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
-    ExitCode::SUCCESS
 }
 
 fn workloads_of(options: &Options) -> Vec<Workload> {

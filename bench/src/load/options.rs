@@ -1,6 +1,8 @@
 //! The command line of the load tool.
 
 use super::peers::PeerName;
+use super::peers::nodes::NODES_DEFAULT;
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use server::config::parse_time;
 use std::net::SocketAddr;
@@ -9,6 +11,23 @@ use std::time::Duration;
 
 /// The peers that are measured by default.
 const PEERS: [PeerName; 3] = [PeerName::Fencepost, PeerName::Redis, PeerName::Etcd];
+
+/// Those of --cluster, and of --cluster --failover.
+const CLUSTER_PEERS: [PeerName; 4] = [
+    PeerName::FencepostCluster,
+    PeerName::EtcdCluster,
+    PeerName::RedisWait,
+    PeerName::FencepostLease,
+];
+const FAILOVER_PEERS: [PeerName; 2] = [PeerName::FencepostCluster, PeerName::EtcdCluster];
+
+/// Those of --tls.
+const TLS_PEERS: [PeerName; 4] = [
+    PeerName::Fencepost,
+    PeerName::FencepostTls,
+    PeerName::Redis,
+    PeerName::RedisTls,
+];
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
@@ -31,6 +50,39 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Workloads")]
     pub(crate) smoke: bool,
 
+    /// Clusters of so many nodes beside each other, on one machine: 3 or 5. Without a workload,
+    /// --many-keys and --hot-key with 200 contenders; without peers, fencepost-cluster,
+    /// etcd-cluster, redis-wait and fencepost-lease, which is one node. All load goes to the
+    /// leader. Ratios are to etcd-cluster. What one sync of the disk and one loopback round trip
+    /// cost is measured in the same run. A peer of others that fails at a setting is reported, and
+    /// does not fail the run.
+    #[arg(
+        long,
+        value_name = "NODES",
+        value_parser = parse_nodes,
+        conflicts_with = "server",
+        help_heading = "Clusters"
+    )]
+    pub(crate) cluster: Option<usize>,
+    /// Instead of load: kills the leader (SIGKILL) again and again while one client takes and gives
+    /// back locks, and says how long no lock was granted; then has the leader hand over (SIGTERM
+    /// for Fencepost, a request to move the leader for etcd). First, what every node uses of the
+    /// processor when idle.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    pub(crate) failover: bool,
+    /// How many kills, and how many hand-overs.
+    #[arg(
+        long,
+        default_value_t = 5,
+        value_name = "N",
+        requires = "failover",
+        help_heading = "Clusters"
+    )]
+    pub(crate) kills: u32,
+    /// How long the idle nodes are watched.
+    #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME", requires = "failover", help_heading = "Clusters")]
+    pub(crate) idle: Duration,
+
     /// The peers to measure, all in one run. By default fencepost, redis and etcd, and for
     /// --many-keys redis-fenced and echo too.
     #[arg(
@@ -41,6 +93,10 @@ pub(crate) struct Options {
         help_heading = "Peers"
     )]
     pub(crate) peer: Vec<PeerName>,
+    /// TLS beside plain: fencepost, fencepost-tls, redis and redis-tls, unless --peer says otherwise;
+    /// --many-keys, unless another workload is named.
+    #[arg(long, help_heading = "Peers")]
+    pub(crate) tls: bool,
     /// Measures a running server of Fencepost as well.
     #[arg(long, value_name = "ADDRESS", help_heading = "Peers")]
     pub(crate) server: Option<SocketAddr>,
@@ -72,6 +128,7 @@ pub(crate) struct Options {
         long,
         value_delimiter = ',',
         default_value = "50,200,1000",
+        default_value_if("cluster", ArgPredicate::IsPresent, "200"),
         value_name = "N",
         help_heading = "Load"
     )]
@@ -129,6 +186,12 @@ pub(crate) struct Options {
         help_heading = "Output"
     )]
     pub(crate) plots: PathBuf,
+    /// Writes one HTML page with everything, the plots included, as index.html in here.
+    #[arg(long, value_name = "DIRECTORY", help_heading = "Output")]
+    pub(crate) report: Option<PathBuf>,
+    /// Prints all figures instead of the eight columns that most people need.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) wide: bool,
 }
 
 impl Options {
@@ -150,6 +213,24 @@ impl Options {
         self
     }
 
+    /// What `--cluster` and `--tls` come to if they name no workload.
+    pub(crate) fn for_cluster(mut self) -> Self {
+        let has_workload =
+            self.hot_key || self.many_keys || self.handoff || self.expiry || self.renew;
+        if self.cluster.is_some() && !has_workload {
+            (self.hot_key, self.many_keys) = (true, true);
+        }
+        if self.tls && !has_workload {
+            self.many_keys = true;
+        }
+        self
+    }
+
+    /// How many nodes a cluster has.
+    pub(crate) fn node_count(&self) -> usize {
+        self.cluster.unwrap_or(NODES_DEFAULT)
+    }
+
     /// The lease in the unit of all protocols.
     pub(crate) fn ttl_ms(&self) -> u32 {
         u32::try_from(self.ttl.as_millis()).unwrap_or(u32::MAX)
@@ -158,7 +239,13 @@ impl Options {
     /// The peers to measure, in order.
     pub(crate) fn peers(&self) -> Vec<PeerName> {
         let mut peers = self.peer.clone();
-        if peers.is_empty() && self.server.is_none() {
+        if peers.is_empty() && self.failover {
+            peers.extend(FAILOVER_PEERS);
+        } else if peers.is_empty() && self.cluster.is_some() {
+            peers.extend(CLUSTER_PEERS);
+        } else if peers.is_empty() && self.tls {
+            peers.extend(TLS_PEERS);
+        } else if peers.is_empty() && self.server.is_none() {
             peers.extend(PEERS);
             if self.many_keys {
                 peers.extend([PeerName::RedisFenced, PeerName::Echo]);
@@ -182,6 +269,16 @@ impl Options {
         if self.rounds == 0 || self.seconds.is_nan() || self.seconds <= 0.0 {
             return Err("nothing is measured in no time".to_owned());
         }
+        if self.failover && (self.kills == 0 || self.idle.is_zero()) {
+            return Err("kills are counted from 1 on, and no time is no idle time".to_owned());
+        }
+        let can_fail_over = |peer: &PeerName| FAILOVER_PEERS.contains(peer);
+        if self.failover && !self.peer.iter().all(can_fail_over) {
+            return Err(
+                "--failover is for fencepost-cluster and etcd-cluster: leave out --peer, or name those"
+                    .to_owned(),
+            );
+        }
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err("a rate is more than nothing".to_owned());
         }
@@ -192,23 +289,39 @@ impl Options {
     }
 }
 
+/// Sizes that can lose a minority and are not more than is good for one machine.
+fn parse_nodes(text: &str) -> Result<usize, String> {
+    match text {
+        "3" => Ok(3),
+        "5" => Ok(5),
+        _ => Err("a cluster has 3 or 5 nodes".to_owned()),
+    }
+}
+
+#[cfg(test)]
+impl Options {
+    /// What a command line comes to.
+    pub(crate) fn parsed(flags: &str) -> Result<Options, String> {
+        use clap::Parser;
+
+        #[derive(Parser, Debug)]
+        struct Program {
+            #[command(flatten)]
+            options: Options,
+        }
+
+        let words = ["bench"].into_iter().chain(flags.split_whitespace());
+        let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(program.options)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser, Debug)]
-    struct Program {
-        #[command(flatten)]
-        options: Options,
-    }
 
     fn parse(flags: &str) -> Result<Options, String> {
-        let program =
-            Program::try_parse_from(["bench"].into_iter().chain(flags.split_whitespace()));
-        program
-            .map(|program| program.options)
-            .map_err(|error| error.to_string())
+        Options::parsed(flags)
     }
 
     #[test]
@@ -223,7 +336,8 @@ mod tests {
 
     #[test]
     fn every_peer_has_its_name() {
-        let names = "fencepost,fencepost-lease,redis,redis-fenced,valkey,etcd,redlock,echo";
+        let names = "fencepost,fencepost-lease,redis,redis-fenced,valkey,etcd,redlock,\
+                     fencepost-cluster,etcd-cluster,redis-wait,echo";
         let options = parse(&format!("--many-keys --peer {names}")).unwrap();
         let parsed: Vec<&str> = options.peers().iter().map(|peer| peer.as_str()).collect();
         assert_eq!(parsed.join(","), names);
@@ -269,6 +383,47 @@ mod tests {
             "--redis-retry-ms 0",
         ] {
             assert!(parse(flags).unwrap().check().is_err(), "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_run_needs_one_flag() {
+        let options = parse("--cluster 3").unwrap().for_cluster();
+        assert!(options.many_keys && options.hot_key && !options.handoff);
+        assert_eq!(options.contenders, [200]);
+        assert_eq!(options.pipeline, [1, 16, 128]);
+        assert_eq!(options.connections, 50);
+        assert_eq!(options.peers(), CLUSTER_PEERS);
+        assert_eq!(options.check(), Ok(()));
+        let options = parse("--cluster 5 --many-keys --contenders 7").unwrap();
+        let options = options.for_cluster();
+        assert_eq!((options.node_count(), options.hot_key), (5, false));
+        assert_eq!(options.contenders, [7]);
+    }
+
+    #[test]
+    fn a_cluster_has_three_or_five_nodes() {
+        for flags in [
+            "--cluster 1",
+            "--cluster 4",
+            "--cluster",
+            "--cluster 3 --server 127.0.0.1:1",
+        ] {
+            assert!(parse(flags).is_err(), "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_failover_needs_a_cluster_that_has_leaders() {
+        let options = parse("--cluster 3 --failover").unwrap();
+        assert_eq!(options.peers(), FAILOVER_PEERS);
+        assert_eq!((options.kills, options.idle), (5, Duration::from_secs(10)));
+        assert_eq!(options.check(), Ok(()));
+        assert!(parse("--failover").is_err());
+        assert!(parse("--cluster 3 --kills 2").is_err());
+        for flags in ["--kills 0", "--idle 0", "--peer redis-wait"] {
+            let options = parse(&format!("--cluster 3 --failover {flags}")).unwrap();
+            assert!(options.check().is_err(), "{flags}");
         }
     }
 

@@ -3,11 +3,10 @@
 
 use super::options::Options;
 use super::peers::{Peer, PeerName};
-use super::sample::{Figures, Sample, histogram};
+use super::sample::{Figures, NOT_SAFE, Sample, histogram};
 use super::workloads::{Setting, Workload, measure, settings};
+use crate::progress::Progress;
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
 
 /// One peer at one setting, all rounds together.
 pub(crate) struct Row {
@@ -20,8 +19,8 @@ pub(crate) struct Row {
     pub(crate) least: Figures,
     pub(crate) most: Figures,
     pub(crate) rounds: usize,
-    /// How many times as much Fencepost did in the same round, or used; the median over the rounds.
-    /// Empty without Fencepost.
+    /// How many times as much Fencepost did in the same round, or used, and how many times as much
+    /// as a cluster of etcd this peer did; medians over the rounds. Empty without the two.
     pub(crate) ratios: Figures,
     /// By round, for the ratios.
     by_round: Vec<(u32, Figures)>,
@@ -44,16 +43,65 @@ const SUMMED: [&str; 6] = [
 /// Figures of which the largest of all rounds is told, for the same reason.
 const LARGEST: [&str; 1] = ["head_start_max_us"];
 
+/// The share of requests that may come to nothing before a cluster counts as failed.
+const ERRORS_SHARE_MAX: f64 = 0.01;
+
 /// What came of a run.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) rows: Vec<Row>,
-    /// Measurements that came to nothing, and why. One of them fails the run.
-    pub(crate) failures: Vec<String>,
+    pub(crate) failures: Vec<Failure>,
+}
+
+/// A measurement that came to nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) peer: PeerName,
+    pub(crate) setting: Setting,
+    pub(crate) why: String,
+}
+
+impl Failure {
+    /// Whether the run goes for nothing as well. A peer beside ours may fail, since that is a
+    /// result: etcd answers no pipelines of 128. But not with a lock that had two holders, and not
+    /// in a smoke test, which is to show that everything works.
+    pub(crate) fn fails_run(&self, measured: &[PeerName], options: &Options) -> bool {
+        let is_about_us = measured.iter().any(|peer| peer.is_ours());
+        options.smoke || self.peer.is_ours() || !is_about_us || self.why.contains(NOT_SAFE)
+    }
+}
+
+/// What failed, each peer and reason once, with all settings at which it did.
+pub(crate) fn told_once(failures: &[Failure]) -> Vec<String> {
+    let mut told: Vec<(&Failure, Vec<String>)> = Vec::new();
+    for failure in failures {
+        let load = failure.setting.load();
+        let load = load.trim_start_matches([',', ' ']).to_owned();
+        let is_same = |other: &Failure| {
+            let workloads = (other.setting.workload, failure.setting.workload);
+            other.peer == failure.peer && workloads.0 == workloads.1 && other.why == failure.why
+        };
+        match told.iter_mut().find(|(other, _)| is_same(other)) {
+            Some((_, loads)) if loads.contains(&load) => {}
+            Some((_, loads)) => loads.push(load),
+            None => told.push((failure, vec![load])),
+        }
+    }
+    let sentence = |(failure, loads): (&Failure, Vec<String>)| {
+        let (workload, peer) = (failure.setting.workload.as_str(), failure.peer);
+        let at = loads.join("; ");
+        let at = if at.is_empty() {
+            at
+        } else {
+            format!(" at {at}")
+        };
+        format!("{workload} of {peer}{at}: {}", failure.why)
+    };
+    told.into_iter().map(sentence).collect()
 }
 
 /// Measures the workloads on the peers.
-pub(crate) fn run(workloads: &[Workload], peers: &[Peer], options: &Options) -> Outcome {
+pub(crate) fn run(workloads: &[Workload], peers: &mut [Peer], options: &Options) -> Outcome {
     let mut plan: Vec<(usize, Setting)> = Vec::new();
     for &workload in workloads {
         // Peers that are to be compared are measured one right after the other.
@@ -71,32 +119,48 @@ pub(crate) fn run(workloads: &[Workload], peers: &[Peer], options: &Options) -> 
             }
         }
     }
-    let bar = progress_bar(plan.len() as u64 * u64::from(options.rounds));
+    let progress = Progress::new(plan.len() as u64 * u64::from(options.rounds));
     let mut samples: Vec<Vec<(u32, Sample)>> = plan.iter().map(|_| Vec::new()).collect();
     let mut outcome = Outcome::default();
     peers.iter().for_each(|peer| peer.hold(true));
     for round in 1..=options.rounds {
         for (&(index, setting), samples) in plan.iter().zip(&mut samples) {
-            let peer = &peers[index];
-            let name = format!("{} of {}", setting.workload.as_str(), peer.name);
-            bar.set_message(format!("round {round}: {name}"));
+            let peer = &mut peers[index];
+            let has_failed =
+                |failure: &Failure| (failure.peer, failure.setting) == (peer.name, setting);
+            if outcome.failures.iter().any(has_failed) {
+                // It would most likely fail again, and that takes long.
+                progress.step();
+                continue;
+            }
+            let (workload, load) = (setting.workload.as_str(), setting.load());
+            progress.begin(format!("round {round}: {workload} of {}{load}", peer.name));
             peer.hold(false);
             let measured = if setting.workload.fills() {
                 // The one that runs stands still meanwhile.
                 peer.hold(true);
-                Peer::start(peer.name).and_then(|fresh| measure(&fresh, setting, options))
+                peer.start_another()
+                    .and_then(|fresh| measure(&fresh, setting, options))
             } else {
                 measure(peer, setting, options)
             };
+            let measured = measured.and_then(|sample| match options.cluster {
+                Some(_) => answered(sample),
+                None => Ok(sample),
+            });
             match measured {
                 Ok(sample) => samples.push((round, sample)),
-                Err(why) => outcome.failures.push(format!("{name}: {why}")),
+                Err(why) => {
+                    let (peer, setting) = (peer.name, setting);
+                    outcome.failures.push(Failure { peer, setting, why });
+                    start_afresh(&mut peers[index]);
+                }
             }
-            peer.hold(true);
-            bar.inc(1);
+            peers[index].hold(true);
+            progress.step();
         }
     }
-    bar.finish_and_clear();
+    drop(progress);
     for ((index, setting), samples) in plan.into_iter().zip(samples) {
         if !samples.is_empty() {
             let peer = &peers[index];
@@ -116,6 +180,33 @@ pub(crate) fn run(workloads: &[Workload], peers: &[Peer], options: &Options) -> 
         (setting.workload, load, row.peer, setting.waiting)
     });
     outcome
+}
+
+/// Refuses a measurement in which too many requests came to nothing: its rate says nothing, and a
+/// ratio to it would mislead.
+fn answered(sample: Sample) -> Result<Sample, String> {
+    let figure = |name: &str| sample.figures.get(name).copied().unwrap_or_default();
+    let (errors, ops) = (figure("errors"), figure("ops"));
+    if errors > (ops + errors) * ERRORS_SHARE_MAX {
+        return Err(format!(
+            "{errors:.0} requests came to nothing, {ops:.0} were answered"
+        ));
+    }
+    Ok(sample)
+}
+
+/// A peer that failed may be busy with what it was asked for, and spoil what is measured next: a
+/// fresh one takes its place.
+fn start_afresh(peer: &mut Peer) {
+    // A server that was running before the bench is not the bench's to start.
+    if peer.name == PeerName::Server {
+        return;
+    }
+    match peer.start_another() {
+        Ok(fresh) => *peer = fresh,
+        // The next measurement says what is wrong with the old one.
+        Err(why) => eprintln!("bench: no fresh {}: {why}", peer.name),
+    }
 }
 
 impl Row {
@@ -178,22 +269,52 @@ impl Row {
     }
 }
 
-/// What is compared with Fencepost, and what the ratio is called.
-const COMPARED: [(&str, &str); 5] = [
-    ("ops_per_s", "fencepost_ops_ratio"),
-    ("cycles_per_s", "fencepost_cycles_ratio"),
-    ("cpu_us_per_op", "fencepost_cpu_ratio"),
-    ("bytes_per_lock", "fencepost_bytes_ratio"),
-    ("rss_bytes", "fencepost_rss_ratio"),
+/// What is compared with a peer, and how.
+struct Comparison {
+    with: PeerName,
+    /// Whether the ratio is the other peer's figure over the row's, instead of the other way round.
+    is_inverse: bool,
+    /// Figures, and what their ratios are called.
+    ratios: &'static [(&'static str, &'static str)],
+}
+
+const COMPARISONS: [Comparison; 2] = [
+    Comparison {
+        with: PeerName::Fencepost,
+        is_inverse: true,
+        ratios: &[
+            ("ops_per_s", "fencepost_ops_ratio"),
+            ("cycles_per_s", "fencepost_cycles_ratio"),
+            ("cpu_us_per_op", "fencepost_cpu_ratio"),
+            ("bytes_per_lock", "fencepost_bytes_ratio"),
+            ("rss_bytes", "fencepost_rss_ratio"),
+        ],
+    },
+    Comparison {
+        with: PeerName::EtcdCluster,
+        is_inverse: false,
+        ratios: &[
+            ("ops_per_s", "etcd_cluster_ops_ratio"),
+            ("cycles_per_s", "etcd_cluster_cycles_ratio"),
+            ("p50_us", "etcd_cluster_p50_ratio"),
+            ("cpu_us_per_op", "etcd_cluster_cpu_ratio"),
+        ],
+    },
 ];
 
-/// Compares every row with Fencepost's at the same load, round by round: what slowed one of them
-/// down for a while most likely slowed its neighbour down too, so a ratio within a round says more
-/// than a ratio of medians.
 fn compare(rows: &mut [Row]) {
-    let ours: Vec<(Setting, Vec<(u32, Figures)>)> = rows
+    for comparison in &COMPARISONS {
+        compare_with(rows, comparison);
+    }
+}
+
+/// Compares every row with a peer's at the same load, round by round: what slowed one of them down
+/// for a while most likely slowed its neighbour down too, so a ratio within a round says more than
+/// a ratio of medians.
+fn compare_with(rows: &mut [Row], comparison: &Comparison) {
+    let base: Vec<(Setting, Vec<(u32, Figures)>)> = rows
         .iter()
-        .filter(|row| row.peer == PeerName::Fencepost)
+        .filter(|row| row.peer == comparison.with)
         .map(|row| (row.setting, row.by_round.clone()))
         .collect();
     for row in rows {
@@ -202,18 +323,23 @@ fn compare(rows: &mut [Row]) {
             Workload::Expiry => (Workload::Expiry, 0, 0),
             workload => (workload, setting.pipeline, setting.contenders),
         };
-        let Some((_, ours)) = ours.iter().find(|ours| load(&ours.0) == load(&row.setting)) else {
+        let Some((_, base)) = base.iter().find(|base| load(&base.0) == load(&row.setting)) else {
             continue;
         };
-        for (figure, ratio) in COMPARED {
+        for &(figure, ratio) in comparison.ratios {
             let mut ratios: Vec<f64> = Vec::new();
-            for (round, theirs) in &row.by_round {
-                let ours = ours.iter().find(|ours| ours.0 == *round);
-                let ours = ours.and_then(|(_, ours)| ours.get(figure));
-                if let (Some(ours), Some(theirs)) = (ours, theirs.get(figure))
-                    && *theirs > 0.0
-                {
-                    ratios.push(ours / theirs);
+            for (round, own) in &row.by_round {
+                let base = base.iter().find(|base| base.0 == *round);
+                let base = base.and_then(|(_, base)| base.get(figure));
+                let (Some(&base), Some(&own)) = (base, own.get(figure)) else {
+                    continue;
+                };
+                let (above, below) = match comparison.is_inverse {
+                    true => (base, own),
+                    false => (own, base),
+                };
+                if below > 0.0 {
+                    ratios.push(above / below);
                 }
             }
             if !ratios.is_empty() {
@@ -236,22 +362,13 @@ fn together(name: &str, sorted: &[f64]) -> f64 {
 }
 
 /// The middle of sorted values; the mean of the two in the middle where there is no single one.
-fn median(sorted: &[f64]) -> f64 {
+pub(crate) fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
         sorted[middle]
     } else {
         (sorted[middle - 1] + sorted[middle]) / 2.0
     }
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn progress_bar(steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed_precise}  {msg}");
-    ProgressBar::new(steps).with_style(style.expect("the template is constant and valid"))
 }
 
 #[cfg(test)]
@@ -268,66 +385,4 @@ impl Row {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::workloads::Waiting;
-    use super::*;
-    use std::time::Duration;
-
-    fn row(peer: PeerName, rates: &[f64]) -> Row {
-        let setting = Setting {
-            workload: Workload::ManyKeys,
-            connections: 50,
-            pipeline: 16,
-            contenders: 0,
-            waiting: Waiting::InLine,
-            work: Duration::ZERO,
-            keys: 10,
-        };
-        let sample = |&rate| Sample {
-            figures: Figures::from([("ops_per_s", rate)]),
-            latency: histogram(),
-            bounded_by: None,
-        };
-        let samples = (1..).zip(rates.iter().map(sample)).collect();
-        Row::gather(peer, String::new(), setting, samples)
-    }
-
-    #[test]
-    fn ratios_are_taken_within_a_round() {
-        // The third round was slow for both.
-        let mut rows = [
-            row(PeerName::Fencepost, &[400.0, 410.0, 40.0]),
-            row(PeerName::Redis, &[100.0, 100.0, 10.0]),
-            row(PeerName::Echo, &[800.0, 820.0, 80.0]),
-        ];
-        compare(&mut rows);
-        assert_eq!(rows[0].ratios["fencepost_ops_ratio"], 1.0);
-        assert_eq!(rows[1].ratios["fencepost_ops_ratio"], 4.0);
-        assert_eq!(rows[2].ratios["fencepost_ops_ratio"], 0.5);
-        assert_eq!(rows[1].median["ops_per_s"], 100.0);
-        assert_eq!(rows[1].least["ops_per_s"], 10.0);
-    }
-
-    #[test]
-    fn without_fencepost_nothing_is_compared() {
-        let mut rows = [row(PeerName::Redis, &[1.0])];
-        compare(&mut rows);
-        assert!(rows[0].ratios.is_empty());
-    }
-
-    #[test]
-    fn what_should_not_happen_is_not_hidden_by_a_median() {
-        let rounds = [0.0, 0.0, 0.0, 2.0, 36.0];
-        assert_eq!(together("inversions", &rounds), 38.0);
-        assert_eq!(together("errors", &rounds), 38.0);
-        assert_eq!(together("head_start_max_us", &rounds), 36.0);
-        assert_eq!(together("ops_per_s", &rounds), 0.0);
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
-        assert_eq!(median(&[1.0]), 1.0);
-        assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
-        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
-    }
-}
+mod tests;

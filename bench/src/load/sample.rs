@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// The longest latency that is told from longer ones.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
+/// How a measurement fails whose peer broke its promise.
+pub(crate) const NOT_SAFE: &str = "NOT SAFE";
+
 /// Named numbers. The names are those of `--json`.
 pub(crate) type Figures = BTreeMap<&'static str, f64>;
 

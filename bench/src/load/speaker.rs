@@ -5,9 +5,9 @@
 //! *link* is a client process: one connection to the peer, or as many as the peer's protocol wants
 //! (five for Redlock). Many lanes share a link.
 
+use super::stream::Stream;
 use bytes::BytesMut;
 use std::io;
-use std::net::TcpStream;
 
 /// Bytes of every key.
 pub(crate) const KEY_BYTES: usize = 16;
@@ -48,7 +48,7 @@ pub(crate) enum Answer {
 /// connection `i`.
 pub(crate) trait Speaker {
     /// Says hello on fresh connections, which still block, and readies what the lanes need.
-    fn open(&mut self, streams: &mut [TcpStream], lanes: &[u32]) -> io::Result<()>;
+    fn open(&mut self, streams: &mut [Stream], lanes: &[u32]) -> io::Result<()>;
 
     /// Asks for a lock.
     fn acquire(&mut self, lane: u32, ask: &Ask, outs: &mut [BytesMut]);

@@ -50,8 +50,7 @@ fn a_paused_holder_does_harm_without_a_fence_and_none_with_it() {
 fn a_clock_that_is_moved_moves_no_lease_of_a_server_that_runs() {
     let (text, lines) = experiment("--experiment redlock");
     assert!(!text.contains("NOT SHOWN"), "{text}");
-    if text.contains("SKIPPED") {
-        assert!(text.contains("Debian's package faketime"), "{text}");
+    if text.contains("Debian's package faketime") {
         return eprintln!("NOT TESTED: clocks that are moved\n{text}");
     }
     let story = |name: &str| {

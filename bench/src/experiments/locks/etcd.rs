@@ -2,7 +2,7 @@
 //! taken queues at the server. The fence is the revision at which the lock became ours.
 
 use super::{Lock, Wish};
-use crate::experiments::http;
+use crate::http;
 use serde_json::{Value, json};
 use std::io;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ impl Etcd {
         wish: &Wish,
         patience: Duration,
     ) -> Result<Option<u64>, String> {
-        let lease = grant(self.address, wish.ttl)?;
+        let lease = grant(self.address, wish.ttl, PATIENCE)?;
         let is_over = Arc::new(AtomicBool::new(false));
         if wish.wait > wish.ttl || wish.is_renewed {
             // A waiter must keep its lease alive; a holder, only if it was asked to.
@@ -108,11 +108,17 @@ impl Etcd {
 /// etcd without a queue: a key under a lease, put if it is not there. One transaction decides.
 pub(crate) struct Keys {
     address: SocketAddr,
+    patience: Duration,
 }
 
 impl Keys {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        Keys { address }
+        Keys::within(address, PATIENCE)
+    }
+
+    /// The same, with another patience for answers.
+    pub(crate) fn within(address: SocketAddr, patience: Duration) -> Self {
+        Keys { address, patience }
     }
 
     /// Asks once. The fence; `None`: the lock is held.
@@ -122,7 +128,7 @@ impl Keys {
         if self.call("/v3/kv/range", &json!({ "key": key }))?["count"] == "1" {
             return Ok(None);
         }
-        let lease = grant(self.address, ttl)?;
+        let lease = grant(self.address, ttl, self.patience)?;
         let put = json!({
             "compare": [{ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0" }],
             "success": [{ "request_put": { "key": key, "lease": lease } }],
@@ -147,7 +153,7 @@ impl Keys {
 
     /// Puts a key that lives as long as its lease.
     pub(crate) fn put(&mut self, key: &str, ttl: Duration) -> Result<(), String> {
-        let lease = grant(self.address, ttl)?;
+        let lease = grant(self.address, ttl, self.patience)?;
         let put = json!({ "key": base64(key.as_bytes()), "lease": lease });
         self.call("/v3/kv/put", &put).map(|_| ())
     }
@@ -171,16 +177,16 @@ impl Keys {
     }
 
     fn call(&self, path: &str, question: &Value) -> Result<Value, String> {
-        Ok(call(self.address, path, question, PATIENCE)?)
+        Ok(call(self.address, path, question, self.patience)?)
     }
 }
 
 /// A new lease. Its number.
-fn grant(address: SocketAddr, ttl: Duration) -> Result<String, String> {
+fn grant(address: SocketAddr, ttl: Duration, patience: Duration) -> Result<String, String> {
     // Leases are whole seconds.
     let seconds = ttl.as_secs_f64().ceil().max(1.0) as u64;
     let question = json!({ "TTL": seconds });
-    let granted = call(address, "/v3/lease/grant", &question, PATIENCE)?;
+    let granted = call(address, "/v3/lease/grant", &question, patience)?;
     let lease = granted["ID"].as_str();
     Ok(lease.ok_or("etcd: a lease has a number")?.to_owned())
 }

@@ -36,9 +36,14 @@ pub(crate) enum Tried {
 
 impl Wire {
     pub(crate) fn connect(address: SocketAddr) -> Result<Self, String> {
-        let opened = TcpStream::connect_timeout(&address, PATIENCE).and_then(|stream| {
+        Self::connect_within(address, PATIENCE)
+    }
+
+    /// The same, with another patience for answers.
+    pub(crate) fn connect_within(address: SocketAddr, patience: Duration) -> Result<Self, String> {
+        let opened = TcpStream::connect_timeout(&address, patience).and_then(|stream| {
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(patience))?;
             Ok(stream)
         });
         let mut wire = Wire {

@@ -4,9 +4,10 @@
 use super::worker::{Event, Switch, What};
 use crate::experiments::locks::Backend;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -63,19 +64,10 @@ impl Job {
             .spawn()
             .map_err(|error| format!("a worker does not start: {error}"))?;
         let stdout = child.stdout.take().expect("it is piped");
-        let (send, events) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Ok(event) = serde_json::from_str(&line) {
-                    // The listener of a killed worker is gone.
-                    let _ = send.send(event);
-                }
-            }
-        });
         Ok(Worker {
             name: name.to_owned(),
             child,
-            events,
+            events: lines_of(stdout),
         })
     }
 }
@@ -142,6 +134,20 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a process says, one JSON object per line, as it says it.
+pub(crate) fn lines_of<T: DeserializeOwned + Send + 'static>(stdout: ChildStdout) -> Receiver<T> {
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Ok(line) = serde_json::from_str(&line) {
+                // The listener of a killed process is gone.
+                let _ = send.send(line);
+            }
+        }
+    });
+    lines
 }
 
 /// Sleeps until so long after `begun`.

@@ -2,10 +2,10 @@
 //! never by name.
 
 use super::clock::FakeClock;
-use crate::experiments::http;
+use crate::http;
 use crate::load::peers::child::{Process, free_address};
 use crate::load::peers::embedded::READY;
-use crate::load::peers::etcd;
+use crate::load::peers::{etcd, resp};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -77,12 +77,20 @@ impl Daemon {
             .arg("--dir")
             .arg(directory);
         let mut daemon = Daemon::spawn(command, Some(address), settings.clock)?;
-        daemon.wait_ready("redis-server", |address| {
-            // While it reads its log, it answers with an error.
-            TcpStream::connect(address)
-                .and_then(|mut stream| crate::load::peers::resp::call(&mut stream, &[b"PING"], 1))
-                .is_ok()
-        })?;
+        daemon.wait_ready("redis-server", answers_ping)?;
+        Ok(daemon)
+    }
+
+    /// A Sentinel with these settings, which it writes to as well.
+    pub(crate) fn sentinel(settings: &Path) -> Result<Daemon, String> {
+        let address = free_address().map_err(|error| error.to_string())?;
+        let mut command = this_program()?;
+        command
+            .args(["guard", "--", "redis-server"])
+            .arg(settings)
+            .args(["--sentinel", "--port", &address.port().to_string()]);
+        let mut daemon = Daemon::spawn(command, Some(address), None)?;
+        daemon.wait_ready("a Sentinel", answers_ping)?;
         Ok(daemon)
     }
 
@@ -166,6 +174,13 @@ impl Drop for Daemon {
             FakeClock::tidy(self.child.id());
         }
     }
+}
+
+/// Whether a Redis is ready: while it reads its log, it answers with an error.
+fn answers_ping(address: SocketAddr) -> bool {
+    TcpStream::connect(address)
+        .and_then(|mut stream| resp::call(&mut stream, &[b"PING"], 1))
+        .is_ok()
 }
 
 /// This very program, which is all servers that are part of it and stands guard over those that are

@@ -3,5 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod crew;
 pub(crate) mod daemon;
+pub(crate) mod link;
+pub(crate) mod sentinel;
 pub(crate) mod store;
 pub(crate) mod worker;

@@ -1,7 +1,7 @@
 //! The resource of an experiment: the service of the `resource` crate, on a thread of this process
 //! and a port of its own. It knows nothing of locks; fences are all it sees.
 
-use crate::experiments::http;
+use crate::http;
 use resource::limits::{CONNECTIONS_DEFAULT, VALUE_BYTES_DEFAULT};
 use resource::{Enforcement, Policy, Store, StoreSettings};
 use serde_json::Value;

@@ -190,6 +190,15 @@ impl Table {
     }
 }
 
+/// A table of its own, in Markdown.
+pub(crate) fn table(columns: &[&'static str], rows: Vec<Vec<String>>) -> String {
+    Table {
+        rows,
+        ..Table::new("", columns)
+    }
+    .text()
+}
+
 /// Two fences for a table, which has no room for sixteen digits: long ones become `n` and `n+1`.
 /// The JSON has them in full.
 pub(crate) fn fences(first: u64, second: u64) -> [String; 2] {

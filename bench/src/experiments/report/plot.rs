@@ -1,6 +1,7 @@
 //! A plot of something over time, as SVG: both axes are linear and begin at nothing.
 
-use crate::load::report::plot::{FONT, GRID, INK, LEGEND_WIDTH, SIZE, draw_legend};
+use crate::load::report::origin::Origin;
+use crate::load::report::plot::{FONT, GRID, INK, LEGEND_WIDTH, SIZE, draw_foot, draw_legend};
 use plotters::prelude::*;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -50,8 +51,9 @@ impl Plot<'_> {
         let y_last = points().map(|point| point.1).fold(1.0, f64::max);
         let root = SVGBackend::new(path, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
+        let area = draw_foot(&root, &Origin::here(), &[])?;
         let title = (FONT, 34).into_font().color(&INK);
-        let area = root.margin(24, 12, 12, 12).titled(self.title, title)?;
+        let area = area.margin(24, 0, 12, 12).titled(self.title, title)?;
         let (area, legend) = area.split_horizontally(SIZE.0 - NAMES_WIDTH);
         let mut chart = ChartBuilder::on(&area)
             .margin(16)
@@ -103,5 +105,6 @@ mod tests {
         let file = plot.write(&directory.path().join("plots")).unwrap();
         let text = std::fs::read_to_string(file).unwrap();
         assert!(text.starts_with("<svg") && text.contains("a server"));
+        assert!(text.contains("commit "), "where it comes from");
     }
 }

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The counters of the servers on A's side are so many votes ahead of the others when a story
 /// begins.
-const HISTORY: usize = 3;
+pub(super) const HISTORY: usize = 3;
 
 /// Five servers.
 pub(crate) struct Cluster {

@@ -2,6 +2,7 @@
 
 mod cluster;
 pub(crate) mod expiry;
+mod failover;
 pub(crate) mod liveness;
 pub(crate) mod measured;
 pub(crate) mod pause;
@@ -11,3 +12,4 @@ pub(crate) mod restart;
 mod skew;
 pub(crate) mod toctou;
 mod two_writers;
+mod victim;

@@ -210,11 +210,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "verdict",
         ],
     );
-    let peers: Vec<_> = context
-        .backends()
-        .into_iter()
-        .filter_map(|backend| Some((backend, context.start(backend.peer(), &mut report)?)))
-        .collect();
+    let peers = context.start_backends(&mut report);
     let mut stories = Vec::new();
     for (backend, peer) in &peers {
         for is_fenced in [false, true] {

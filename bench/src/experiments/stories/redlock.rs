@@ -3,17 +3,17 @@
 //! Three stories. **Pause**: one server is stopped, the holder pauses for longer than its lease.
 //! **Amnesia**: no pause at all; A reaches three servers only, and one of them comes back without
 //! its data and votes for B too. **Fencepost**: the same loss of everything, with `--durability
-//! none`. Each with and without a fence at the resource. `skew.rs` has those in which a clock is
-//! moved.
+//! none`. Each with and without a fence at the resource. `failover.rs` has those in which another
+//! server takes over, `skew.rs` those in which a clock is moved.
 
 use super::cluster::{ALL, Cluster, NEAR, TTL, take};
+use super::failover;
 use super::skew;
 use super::two_writers::{Seen, write_both};
 use crate::experiments::Context;
 use crate::experiments::locks::Backend;
 use crate::experiments::processes::daemon::Daemon;
 use crate::experiments::report::{Report, fences, on, yes};
-use crate::load::peers::PeerName;
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -72,13 +72,18 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
         ],
     );
     let mut runs = Vec::new();
-    // Started once only to learn that it is there, and which version.
-    let is_wanted = context.backends().contains(&Backend::Redis);
-    let has_redis = is_wanted && context.start(PeerName::Redis, &mut report).is_some();
+    // Started once only to learn that they are there, and which version.
+    let usable: Vec<Backend> = context
+        .backends()
+        .into_iter()
+        .filter(|backend| context.start(backend.peer(), &mut report).is_some())
+        .collect();
+    let has_redis = usable.contains(&Backend::Redis);
     if has_redis {
         runs.extend([pause(false)?, pause(true)?, amnesia(false)?, amnesia(true)?]);
     }
     runs.push(fencepost()?);
+    runs.extend(failover::play(&usable, &mut report)?);
     for seen in &runs {
         let [first_fence, second_fence] = fences(seen.first_fence, seen.second_fence);
         report.row(
@@ -94,7 +99,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             ],
             seen,
         );
-        let (sentence, holds) = judge(seen);
+        let (sentence, holds) = failover::judge(seen).unwrap_or_else(|| judge(seen));
         report.claim(sentence, holds);
     }
     skew::tell(has_redis, &mut report)?;

@@ -45,11 +45,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Report, String> {
             "verdict",
         ],
     );
-    let peers: Vec<_> = context
-        .backends()
-        .into_iter()
-        .filter_map(|backend| Some((backend, context.start(backend.peer(), &mut report)?)))
-        .collect();
+    let peers = context.start_backends(&mut report);
     let mut stories = Vec::new();
     for (backend, peer) in &peers {
         let mut add = |is_renewed, is_fenced, stop, pause| {

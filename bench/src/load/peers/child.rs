@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a peer may take until it can be connected to.
@@ -67,7 +67,7 @@ impl Process {
     pub(crate) fn wait_for(&mut self, address: SocketAddr) -> io::Result<()> {
         let begun = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.ended()? {
                 return Err(io::Error::other(format!("ended at once: {status}")));
             }
             if TcpStream::connect(address).is_ok() {
@@ -78,6 +78,23 @@ impl Process {
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Tells it to stop in good order.
+    pub(crate) fn terminate(&self) {
+        // It fails only for a process that is gone.
+        let _ = kill_process(self.pid, Signal::TERM);
+    }
+
+    /// Ends it with SIGKILL. Returns when it is gone.
+    pub(crate) fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(|_| ())
     }
 
     /// Holds the process still, or lets it go on.
@@ -110,7 +127,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = kill_process(self.pid, Signal::TERM);
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            // Gone and waited for: its number may be another process's by now.
+            return;
+        }
+        self.terminate();
         self.hold(false);
         let begun = Instant::now();
         while begun.elapsed() < STOP_TIMEOUT {
@@ -146,6 +167,14 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
+/// Several of them, all different.
+pub(crate) fn free_addresses(count: usize) -> io::Result<Vec<SocketAddr>> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // All are kept until the last one is found.
+    let listeners: Vec<TcpListener> = (0..count).map(bind).collect::<io::Result<_>>()?;
+    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
 /// User and system time in a line of /proc/PID/stat.
 fn cpu_of(stat: &str) -> Option<Duration> {
     // The name, in parentheses, may hold anything. User time is the twelfth field after it.
@@ -179,6 +208,14 @@ mod tests {
         let expected = Duration::from_millis(200 * 1000 / ticks);
         assert_eq!(cpu_of(stat), Some(expected));
         assert_eq!(cpu_of("nonsense"), None);
+    }
+
+    #[test]
+    fn free_addresses_differ() {
+        let mut addresses = free_addresses(15).unwrap();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), 15);
     }
 
     #[test]

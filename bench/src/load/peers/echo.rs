@@ -8,8 +8,8 @@ use bytes::{Buf, BytesMut};
 use protocol::frame::{HEADER_BYTES, LENGTH_BYTES};
 use protocol::request::op;
 use protocol::{
-    Fence, PROTOCOL_VERSION, Reply, RequestId, ServerName, SessionId, SessionKey, SessionSecret,
-    Welcome, limits,
+    Fence, NodeAddresses, PROTOCOL_VERSION, Reply, RequestId, ServerName, SessionId, SessionKey,
+    SessionSecret, Welcome, limits,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -108,6 +108,7 @@ fn templates() -> [BytesMut; 3] {
         remembered_max: 0,
         server_name: ServerName::default(),
         grace_ms: None,
+        addresses: NodeAddresses::default(),
     });
     let granted = Reply::Granted {
         fence: Fence::new(1).expect("not zero"),

@@ -13,6 +13,14 @@ use std::time::Duration;
 /// The first word of the line that says where it listens; anything else says why it does not.
 pub(crate) const READY: &str = "ready ";
 
+/// The server behind TLS. Its certificate is in its directory.
+pub(super) const FENCEPOST_TLS: &str = "fencepost-tls";
+
+/// The names of the authority that signed it and of its own certificate, from which their files are
+/// named.
+pub(super) const AUTHORITY: &str = "ca";
+pub(super) const OWN: &str = "server";
+
 /// Servers for `bench restart`.
 pub(crate) const RESTART_LEASE: &str = "restart-lease";
 pub(crate) const RESTART_FENCE: &str = "restart-fence";
@@ -43,6 +51,7 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
     let done = die_with_parent().and_then(|()| match name {
         "echo" => echo::serve(announce),
         "fencepost" => fencepost(directory, server::Config::default().durability),
+        FENCEPOST_TLS => fencepost_tls(directory),
         "fencepost-none" => fencepost(directory, Durability::None),
         "fencepost-lease" => fencepost(directory, Durability::Lease),
         RESTART_LEASE => restartable(directory, Durability::Lease),
@@ -62,6 +71,21 @@ fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
     let server = server::Server::builder().with(|config| {
         config.data_dir = directory;
         config.durability = durability;
+    });
+    let server = server.start().map_err(io::Error::other)?;
+    announce(server.local_addr())?;
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The same behind TLS.
+fn fencepost_tls(directory: PathBuf) -> io::Result<()> {
+    let server = server::Server::builder().with(|config| {
+        config.tls_cert_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.pem")));
+        config.tls_key_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.key")));
+        config.data_dir = directory;
+        config.durability = server::Config::default().durability;
     });
     let server = server.start().map_err(io::Error::other)?;
     announce(server.local_addr())?;

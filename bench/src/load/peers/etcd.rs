@@ -8,9 +8,10 @@ use super::Started;
 use super::child::{Process, free_address};
 use super::http2::Http2;
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
+use crate::load::stream::Stream;
 use bytes::{BufMut, BytesMut};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 
 const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
@@ -70,25 +71,40 @@ pub(super) fn start(directory: &Path) -> io::Result<Started> {
 
 /// What a server of one node is started with.
 pub(crate) fn arguments(directory: &Path, client: SocketAddr, peer: SocketAddr) -> Vec<String> {
-    let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
+    arguments_of(0, directory, client, &[peer])
+}
+
+/// What one of several nodes is started with. `peers`: where they talk to each other, in order.
+pub(super) fn arguments_of(
+    index: usize,
+    directory: &Path,
+    client: SocketAddr,
+    peers: &[SocketAddr],
+) -> Vec<String> {
+    let name = |index: usize| format!("bench-{index}");
+    let client_url = format!("http://{client}");
+    let peer_url = format!("http://{}", peers[index]);
+    let members: Vec<String> = peers
+        .iter()
+        .enumerate()
+        .map(|(index, peer)| format!("{}=http://{peer}", name(index)))
+        .collect();
     let data = directory.join("data");
     let arguments = [
-        ("--name", "bench"),
+        ("--name", name(index).as_str()),
         ("--data-dir", &data.to_string_lossy()),
         ("--listen-client-urls", &client_url),
         ("--advertise-client-urls", &client_url),
         ("--listen-peer-urls", &peer_url),
         ("--initial-advertise-peer-urls", &peer_url),
-        ("--initial-cluster", &format!("bench={peer_url}")),
-    ];
-    arguments
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_owned(), value.to_owned()])
-        .collect()
+        ("--initial-cluster", &members.join(",")),
+    ]
+    .map(|(name, value)| [name.to_owned(), value.to_owned()]);
+    arguments.into_iter().flatten().collect()
 }
 
 impl Speaker for Etcd {
-    fn open(&mut self, streams: &mut [TcpStream], lanes: &[u32]) -> io::Result<()> {
+    fn open(&mut self, streams: &mut [Stream], lanes: &[u32]) -> io::Result<()> {
         let lane_count = lanes.iter().max().map_or(0, |&lane| lane as usize + 1);
         self.owners = vec![Owner::default(); lane_count];
         let wanted = match self.is_contended {

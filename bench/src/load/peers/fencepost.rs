@@ -5,6 +5,7 @@
 //! what a client library does besides would be measured as if it were the server's.
 
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
+use crate::load::stream::Stream;
 use bytes::BytesMut;
 use protocol::frame::{Direction, HEADER_BYTES, LENGTH_BYTES};
 use protocol::reply::kind;
@@ -12,7 +13,6 @@ use protocol::{
     Acquire, ClientName, Fence, Frame, Hello, Key, Lease, Reply, Request, RequestId, limits,
 };
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 /// A request id is a count and, in its low bits, the lane.
 const LANE_BITS: u32 = 24;
@@ -118,7 +118,7 @@ impl Template {
 }
 
 impl Speaker for Fencepost {
-    fn open(&mut self, streams: &mut [TcpStream], _: &[u32]) -> io::Result<()> {
+    fn open(&mut self, streams: &mut [Stream], _: &[u32]) -> io::Result<()> {
         if !self.has_hello {
             return Ok(());
         }

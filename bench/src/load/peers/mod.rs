@@ -2,7 +2,8 @@
 //!
 //! Every peer runs on loopback, on free ports, with its files in a temporary directory. While one
 //! is measured, the others are held still (SIGSTOP), so that their timers and background threads
-//! cost it nothing.
+//! cost it nothing. A peer of several nodes is loaded at its leader, which is looked for before
+//! each measurement.
 
 pub(crate) mod child;
 pub(crate) mod echo;
@@ -10,16 +11,18 @@ pub(crate) mod embedded;
 pub(crate) mod etcd;
 pub(crate) mod fencepost;
 mod http2;
+pub(crate) mod nodes;
 pub(crate) mod redis;
 pub(crate) mod redlock;
 pub(crate) mod resp;
+mod tls;
 
-use child::{Process, Usage, free_address};
+use child::{Process, Usage};
 use clap::ValueEnum;
+use nodes::{Kind, NODES_DEFAULT, Nodes};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -32,10 +35,14 @@ pub(crate) enum PeerName {
     FencepostNone,
     /// Fencepost, with every grant on disk before it is answered.
     FencepostLease,
+    /// Fencepost with its default settings, over TLS.
+    FencepostTls,
     /// Redis: SET NX PX, and a script that compares and deletes. No fence.
     Redis,
     /// The same, with every change on disk before it is answered: appendfsync always.
     RedisAlways,
+    /// Redis over TLS: its own port for that, with the same certificate as fencepost-tls has.
+    RedisTls,
     /// Redis with a fence: one script for the acquire as well.
     RedisFenced,
     /// Valkey, used as redis is.
@@ -44,6 +51,14 @@ pub(crate) enum PeerName {
     Etcd,
     /// Five Redis servers, a majority of which must agree. No fence.
     Redlock,
+    /// Three nodes of Fencepost, or as many as --cluster says; loaded at the leader. Needs the
+    /// binary `fencepost` beside this one, or named in FENCEPOST_BIN.
+    FencepostCluster,
+    /// Three nodes of etcd, or as many as --cluster says; loaded at the leader.
+    EtcdCluster,
+    /// Redis with one replica, keeping nothing on disk; every write is followed by WAIT 1 0 in the
+    /// same pipeline. No fence.
+    RedisWait,
     /// The floor: answers frames of the same sizes and does nothing else.
     Echo,
     /// The running server of --server, which speaks Fencepost's protocol.
@@ -58,12 +73,17 @@ impl PeerName {
             PeerName::Fencepost => "fencepost",
             PeerName::FencepostNone => "fencepost-none",
             PeerName::FencepostLease => "fencepost-lease",
+            PeerName::FencepostTls => "fencepost-tls",
             PeerName::Redis => "redis",
+            PeerName::RedisTls => "redis-tls",
             PeerName::RedisAlways => "redis-always",
             PeerName::RedisFenced => "redis-fenced",
             PeerName::Valkey => "valkey",
             PeerName::Etcd => "etcd",
             PeerName::Redlock => "redlock",
+            PeerName::FencepostCluster => "fencepost-cluster",
+            PeerName::EtcdCluster => "etcd-cluster",
+            PeerName::RedisWait => "redis-wait",
             PeerName::Echo => "echo",
             PeerName::Server => "server",
         }
@@ -80,17 +100,36 @@ impl PeerName {
             })
         };
         match self {
-            PeerName::Redis | PeerName::RedisAlways | PeerName::RedisFenced | PeerName::Redlock => {
-                program("redis-server", "redis-server", (6, 0))
-            }
+            PeerName::Redis
+            | PeerName::RedisTls
+            | PeerName::RedisAlways
+            | PeerName::RedisFenced
+            | PeerName::Redlock
+            | PeerName::RedisWait => program("redis-server", "redis-server", (6, 0)),
             PeerName::Valkey => program("valkey-server", "valkey-server", (7, 2)),
             PeerName::Etcd => program("etcd", "etcd-server", (3, 3)),
+            // Moving the leader and naming it is in the gateway from there on.
+            PeerName::EtcdCluster => program("etcd", "etcd-server", (3, 4)),
             PeerName::Fencepost
+            | PeerName::FencepostTls
             | PeerName::FencepostNone
             | PeerName::FencepostLease
+            | PeerName::FencepostCluster
             | PeerName::Echo
             | PeerName::Server => None,
         }
+    }
+
+    /// Whether it is Fencepost: what a run that has one of them is about.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(
+            self,
+            PeerName::Fencepost
+                | PeerName::FencepostNone
+                | PeerName::FencepostLease
+                | PeerName::FencepostCluster
+                | PeerName::Server
+        )
     }
 
     /// Whether waiters stand in line at the server.
@@ -98,10 +137,12 @@ impl PeerName {
         !matches!(
             self,
             PeerName::Redis
+                | PeerName::RedisTls
                 | PeerName::RedisAlways
                 | PeerName::RedisFenced
                 | PeerName::Valkey
                 | PeerName::Redlock
+                | PeerName::RedisWait
         )
     }
 
@@ -110,9 +151,11 @@ impl PeerName {
         !matches!(
             self,
             PeerName::Redis
+                | PeerName::RedisTls
                 | PeerName::RedisAlways
                 | PeerName::Valkey
                 | PeerName::Redlock
+                | PeerName::RedisWait
                 | PeerName::Echo
         )
     }
@@ -134,9 +177,13 @@ struct Program {
 pub(crate) struct Peer {
     pub(crate) name: PeerName,
     pub(crate) version: String,
-    /// One, or five for Redlock.
+    /// One, or five for Redlock. Every node of a cluster.
     pub(crate) addresses: Vec<SocketAddr>,
     processes: Vec<Process>,
+    /// What a cluster has instead of processes.
+    nodes: Option<Nodes>,
+    /// How many nodes a cluster has.
+    node_count: usize,
     /// Dropped last: the processes still write to it when they stop.
     _directory: Option<TempDir>,
 }
@@ -144,28 +191,34 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts a peer. The error is a sentence about why it is left out.
     pub(crate) fn start(name: PeerName) -> Result<Peer, String> {
+        Peer::start_nodes(name, NODES_DEFAULT)
+    }
+
+    /// Starts a peer, which has so many nodes if it is a cluster.
+    pub(crate) fn start_nodes(name: PeerName, node_count: usize) -> Result<Peer, String> {
         let version = match name.program() {
             Some(program) => program.version()?,
             None => env!("CARGO_PKG_VERSION").to_owned(),
         };
         let directory = TempDir::with_prefix("fencepost-bench-")
             .map_err(|error| format!("no temporary directory: {error}"))?;
+        let path = directory.path();
         let started = match name {
-            PeerName::Fencepost => embedded::start("fencepost", directory.path()),
-            PeerName::FencepostNone | PeerName::FencepostLease | PeerName::Echo => {
-                embedded::start(name.as_str(), directory.path())
+            PeerName::FencepostCluster | PeerName::EtcdCluster => {
+                return Peer::cluster(name, version, node_count, directory);
             }
-            PeerName::Redis | PeerName::RedisFenced => {
-                start_redis("redis-server", directory.path(), 1, None)
-            }
-            PeerName::RedisAlways => {
-                start_redis("redis-server", directory.path(), 1, Some("always"))
-            }
-            PeerName::Valkey => start_redis("valkey-server", directory.path(), 1, None),
-            PeerName::Redlock => {
-                start_redis("redis-server", directory.path(), redlock::SERVERS, None)
-            }
-            PeerName::Etcd => etcd::start(directory.path()),
+            PeerName::Fencepost
+            | PeerName::FencepostNone
+            | PeerName::FencepostLease
+            | PeerName::Echo => embedded::start(name.as_str(), path),
+            PeerName::Redis | PeerName::RedisFenced => redis::start("redis-server", path, 1, None),
+            PeerName::FencepostTls => tls::start_fencepost(path),
+            PeerName::RedisTls => tls::start_redis(path),
+            PeerName::RedisAlways => redis::start("redis-server", path, 1, Some("always")),
+            PeerName::Valkey => redis::start("valkey-server", path, 1, None),
+            PeerName::Redlock => redis::start("redis-server", path, redlock::SERVERS, None),
+            PeerName::RedisWait => redis::start_with_replica("redis-server", path),
+            PeerName::Etcd => etcd::start(path),
             PeerName::Server => Err(io::Error::other("it runs already")),
         };
         let (addresses, processes) =
@@ -175,8 +228,38 @@ impl Peer {
             version,
             addresses,
             processes,
+            nodes: None,
+            node_count,
             _directory: Some(directory),
         })
+    }
+
+    fn cluster(
+        name: PeerName,
+        version: String,
+        node_count: usize,
+        directory: TempDir,
+    ) -> Result<Peer, String> {
+        let kind = match name {
+            PeerName::EtcdCluster => Kind::Etcd,
+            _ => Kind::Fencepost,
+        };
+        let nodes = Nodes::start(kind, node_count, directory.path())?;
+        Ok(Peer {
+            name,
+            // The binary need not be as old as this program.
+            version: nodes.version().unwrap_or(version),
+            addresses: nodes.addresses(),
+            processes: Vec::new(),
+            nodes: Some(nodes),
+            node_count,
+            _directory: Some(directory),
+        })
+    }
+
+    /// Another one like it, from scratch.
+    pub(crate) fn start_another(&self) -> Result<Peer, String> {
+        Peer::start_nodes(self.name, self.node_count)
     }
 
     /// A server that runs already. We know neither its version nor its process.
@@ -186,27 +269,42 @@ impl Peer {
             version: "?".to_owned(),
             addresses: vec![address],
             processes: Vec::new(),
+            nodes: None,
+            node_count: 1,
             _directory: None,
         }
     }
 
+    /// Where the load goes: to all addresses, or to the leader of a cluster.
+    pub(crate) fn loaded_addresses(&self) -> Result<Vec<SocketAddr>, String> {
+        match &self.nodes {
+            None => Ok(self.addresses.clone()),
+            Some(nodes) => Ok(vec![nodes.address(nodes.settled_leader()?)]),
+        }
+    }
+
+    /// The nodes, if it is a cluster.
+    pub(crate) fn nodes(&mut self) -> Option<&mut Nodes> {
+        self.nodes.as_mut()
+    }
+
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        let of_nodes = self.nodes.iter().flat_map(Nodes::processes);
+        self.processes.iter().chain(of_nodes)
+    }
+
     /// Holds it still while others are measured, or lets it go on.
     pub(crate) fn hold(&self, is_held: bool) {
-        self.processes
-            .iter()
-            .for_each(|process| process.hold(is_held));
+        self.processes().for_each(|process| process.hold(is_held));
     }
 
     /// What its processes have used so far. `None`: they are not ours to look at.
     pub(crate) fn usage(&self) -> Option<Usage> {
-        if self.processes.is_empty() {
-            return None;
-        }
-        let usages = self.processes.iter().map(Process::usage);
-        Some(usages.fold(Usage::default(), |sum, usage| Usage {
+        let usages = self.processes().map(Process::usage);
+        usages.reduce(|sum, usage| Usage {
             cpu: sum.cpu + usage.cpu,
             resident_bytes: sum.resident_bytes + usage.resident_bytes,
-        }))
+        })
     }
 }
 
@@ -250,43 +348,6 @@ fn find_version(text: &str) -> Option<(String, (u32, u32))> {
 }
 
 type Started = (Vec<SocketAddr>, Vec<Process>);
-
-/// Starts Redis or Valkey, keeping nothing on disk: the fastest it can be.
-/// `appendfsync`: whether, and how, every change goes to disk.
-fn start_redis(
-    program: &str,
-    directory: &Path,
-    count: usize,
-    appendfsync: Option<&str>,
-) -> io::Result<Started> {
-    let (mut addresses, mut processes) = (Vec::new(), Vec::new());
-    for number in 0..count {
-        let address = free_address()?;
-        let port = address.port().to_string();
-        let directory = directory.to_string_lossy();
-        let arguments = [
-            ("--port", port.as_str()),
-            ("--bind", "127.0.0.1"),
-            ("--save", ""),
-            (
-                "--appendonly",
-                if appendfsync.is_some() { "yes" } else { "no" },
-            ),
-            ("--appendfsync", appendfsync.unwrap_or("no")),
-            ("--dir", &directory),
-        ];
-        let arguments: Vec<String> = arguments
-            .into_iter()
-            .flat_map(|(name, value)| [name.to_owned(), value.to_owned()])
-            .collect();
-        let log = Path::new(directory.as_ref()).join(format!("{program}-{number}.log"));
-        let mut process = Process::start(Path::new(program), &arguments, &log)?;
-        process.wait_for(address)?;
-        addresses.push(address);
-        processes.push(process);
-    }
-    Ok((addresses, processes))
-}
 
 #[cfg(test)]
 mod tests {

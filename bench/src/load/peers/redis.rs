@@ -4,12 +4,17 @@
 //! There is no queue: a refused contender tries again later, or listens for a message that a
 //! release publishes. Scripts are loaded once per connection and called by their hash.
 
+use super::Started;
+use super::child::{Process, free_address};
 use super::resp::{self, Value};
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
+use crate::load::stream::Stream;
 use bytes::{BufMut, BytesMut};
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
 
 /// Gives the lock back if it is still ours.
 const RELEASE: &str =
@@ -25,6 +30,9 @@ const ACQUIRE_FENCED: &str = "if redis.call('SET',KEYS[1],ARGV[1],'NX','PX',ARGV
 
 /// Prolongs the lock if it is still ours.
 const RENEW: &str = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0";
+
+/// How long a replica may take until it has what its master has.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What is told apart when replies come, which they do in the order of the requests.
 #[derive(Clone, Copy)]
@@ -42,6 +50,11 @@ pub(crate) struct Redis {
     acquire_hash: String,
     renew_hash: String,
     under_way: VecDeque<(u32, Op)>,
+    /// Whether every write is followed by a WAIT, and an answer is one only when the replica has
+    /// what was written.
+    waits: bool,
+    /// The answer whose WAIT is still under way. At most one: the next reply is the WAIT's.
+    unreplicated: Option<Answer>,
 }
 
 impl Redis {
@@ -49,12 +62,101 @@ impl Redis {
         Redis {
             is_fenced,
             listens,
+            waits: false,
+            unreplicated: None,
             release_hash: String::new(),
             acquire_hash: String::new(),
             renew_hash: String::new(),
             under_way: VecDeque::new(),
         }
     }
+
+    /// Every write waits for one replica.
+    pub(crate) fn waiting(listens: bool) -> Self {
+        Redis {
+            waits: true,
+            ..Self::new(false, listens)
+        }
+    }
+
+    /// Ends a request: what the replies to it will be about, and the WAIT.
+    #[inline]
+    fn sent(&mut self, lane: u32, op: Op, out: &mut BytesMut) {
+        self.under_way.push_back((lane, op));
+        if self.waits {
+            out.put_slice(WAIT);
+        }
+    }
+}
+
+/// `WAIT 1 0`: answers when one replica has everything that this connection wrote.
+const WAIT: &[u8] = b"*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n";
+
+/// Starts Redis or Valkey, keeping nothing on disk: the fastest it can be.
+/// `appendfsync`: whether, and how, every change goes to disk.
+pub(super) fn start(
+    program: &str,
+    directory: &Path,
+    count: usize,
+    appendfsync: Option<&str>,
+) -> io::Result<Started> {
+    let (mut addresses, mut processes) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let log = format!("{program}-{number}.log");
+        let (address, process) = start_one(program, directory, &log, appendfsync, &[])?;
+        addresses.push(address);
+        processes.push(process);
+    }
+    Ok((addresses, processes))
+}
+
+/// Starts a server with one replica, both keeping nothing on disk. The address is the server's.
+pub(super) fn start_with_replica(program: &str, directory: &Path) -> io::Result<Started> {
+    // Both are held still while others are measured, and must not take each other for dead then.
+    let patient = ["--repl-timeout", "3600"];
+    // Without this a master waits for more replicas before it sends them anything.
+    let at_once = [&patient[..], &["--repl-diskless-sync-delay", "0"]].concat();
+    let (address, master) = start_one(program, directory, "master.log", None, &at_once)?;
+    let port = address.port().to_string();
+    let replicates = [&patient[..], &["--replicaof", "127.0.0.1", &port]].concat();
+    let (_, replica) = start_one(program, directory, "replica.log", None, &replicates)?;
+    // Until its first acknowledgement, which takes a second, a replica is sent nothing. So there
+    // must be something to wait for.
+    let mut stream = TcpStream::connect(address)?;
+    resp::call(&mut stream, &[b"SET", b"ready", b"1"], 1)?;
+    let patience_ms = REPLICA_TIMEOUT.as_millis().to_string();
+    if resp::call(&mut stream, &[b"WAIT", b"1", patience_ms.as_bytes()], 1)? != "1" {
+        return Err(io::Error::other("the replica does not replicate"));
+    }
+    Ok((vec![address], vec![master, replica]))
+}
+
+pub(super) fn start_one(
+    program: &str,
+    directory: &Path,
+    log: &str,
+    appendfsync: Option<&str>,
+    others: &[&str],
+) -> io::Result<(SocketAddr, Process)> {
+    let address = free_address()?;
+    let is_kept = if appendfsync.is_some() { "yes" } else { "no" };
+    let (port, path) = (address.port().to_string(), directory.to_string_lossy());
+    let arguments = [
+        ("--port", port.as_str()),
+        ("--bind", "127.0.0.1"),
+        ("--save", ""),
+        ("--appendonly", is_kept),
+        ("--appendfsync", appendfsync.unwrap_or("no")),
+        ("--dir", &path),
+    ];
+    let arguments = arguments
+        .into_iter()
+        .flat_map(|(name, value)| [name, value]);
+    let arguments = arguments.chain(others.iter().copied());
+    let arguments: Vec<String> = arguments.map(str::to_owned).collect();
+    let mut process = Process::start(Path::new(program), &arguments, &directory.join(log))?;
+    process.wait_for(address)?;
+    Ok((address, process))
 }
 
 /// The owner of a lock: the lane, in as many digits as a random token of a real client would have.
@@ -111,7 +213,7 @@ pub(super) fn append_renew(
 }
 
 /// Loads a script. Returns the hash it is called by.
-fn load(stream: &mut TcpStream, script: &str) -> io::Result<String> {
+fn load(stream: &mut Stream, script: &str) -> io::Result<String> {
     let hash = resp::call(stream, &[b"SCRIPT", b"LOAD", script.as_bytes()], 1)?;
     if hash.len() != 40 {
         return Err(io::Error::other(format!("{hash:?} is no hash of a script")));
@@ -120,12 +222,12 @@ fn load(stream: &mut TcpStream, script: &str) -> io::Result<String> {
 }
 
 /// Loads the compare-and-delete.
-pub(super) fn load_release(stream: &mut TcpStream) -> io::Result<String> {
+pub(super) fn load_release(stream: &mut Stream) -> io::Result<String> {
     load(stream, RELEASE)
 }
 
 /// Loads the compare-and-prolong.
-pub(super) fn load_renew(stream: &mut TcpStream) -> io::Result<String> {
+pub(super) fn load_renew(stream: &mut Stream) -> io::Result<String> {
     load(stream, RENEW)
 }
 
@@ -154,7 +256,7 @@ fn append_number(out: &mut BytesMut, number: u32) {
 }
 
 impl Speaker for Redis {
-    fn open(&mut self, streams: &mut [TcpStream], _: &[u32]) -> io::Result<()> {
+    fn open(&mut self, streams: &mut [Stream], _: &[u32]) -> io::Result<()> {
         let release = match self.listens {
             true => RELEASE_AND_TELL,
             false => RELEASE,
@@ -185,13 +287,13 @@ impl Speaker for Redis {
         } else {
             append_set(out, lane, ask);
         }
-        self.under_way.push_back((lane, Op::Acquire));
+        self.sent(lane, Op::Acquire, &mut outs[0]);
     }
 
     #[inline]
     fn release(&mut self, lane: u32, key: &[u8; KEY_BYTES], _: u64, outs: &mut [BytesMut]) {
         append_release(&mut outs[0], &self.release_hash, lane, key);
-        self.under_way.push_back((lane, Op::Release));
+        self.sent(lane, Op::Release, &mut outs[0]);
     }
 
     fn renew(
@@ -203,7 +305,7 @@ impl Speaker for Redis {
         outs: &mut [BytesMut],
     ) {
         append_renew(&mut outs[0], &self.renew_hash, lane, key, ttl_ms);
-        self.under_way.push_back((lane, Op::Renew));
+        self.sent(lane, Op::Renew, &mut outs[0]);
     }
 
     const RENEWS_ALL: bool = false;
@@ -223,10 +325,16 @@ impl Speaker for Redis {
                 }
                 continue;
             }
+            if let Some(answer) = self.unreplicated.take() {
+                return match value {
+                    Value::Integer(1..) => Ok(Some(answer)),
+                    other => Err(format!("{other:?} answers a WAIT")),
+                };
+            }
             let Some((lane, op)) = self.under_way.pop_front() else {
                 return Err(format!("{value:?} answers nothing"));
             };
-            return Ok(Some(match (op, value) {
+            let answer = match (op, value) {
                 (Op::Acquire, Value::Simple(_)) => Answer::Granted { lane, fence: 0 },
                 (Op::Acquire, Value::Integer(fence)) => Answer::Granted {
                     lane,
@@ -237,7 +345,11 @@ impl Speaker for Redis {
                 (Op::Renew, Value::Integer(1)) => Answer::Renewed { lane },
                 (Op::Release | Op::Renew, Value::Integer(0)) => Answer::NotHeld { lane },
                 _ => Answer::Failed { lane },
-            }));
+            };
+            if !self.waits {
+                return Ok(Some(answer));
+            }
+            self.unreplicated = Some(answer);
         }
         Ok(None)
     }
@@ -291,5 +403,28 @@ mod tests {
         assert_eq!(next(), Some(Answer::Released { lane: 1 }));
         assert_eq!(next(), Some(Answer::NotHeld { lane: 3 }));
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn an_answer_counts_when_the_replica_has_it() {
+        let mut speaker = Redis::waiting(false);
+        let ask = Ask {
+            key: *b"0123456789abcdef",
+            ttl_ms: 1_000,
+            wait_ms: 0,
+        };
+        let mut outs = [BytesMut::new()];
+        speaker.acquire(7, &ask, &mut outs);
+        let mut wait = BytesMut::new();
+        resp::append(&mut wait, &[b"WAIT", b"1", b"0"]);
+        assert!(outs[0].ends_with(&wait));
+        let mut read = |bytes: &[u8]| speaker.read(0, &mut &bytes[..], &mut []);
+        assert_eq!(read(b"+OK\r\n"), Ok(None));
+        let granted = Answer::Granted { lane: 7, fence: 0 };
+        assert_eq!(read(b":1\r\n"), Ok(Some(granted)));
+
+        speaker.release(7, &ask.key, 0, &mut outs);
+        let mut read = |bytes: &[u8]| speaker.read(0, &mut &bytes[..], &mut []);
+        assert!(read(b":1\r\n:0\r\n").is_err(), "no replica has it");
     }
 }

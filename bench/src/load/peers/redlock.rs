@@ -8,10 +8,10 @@
 use super::redis::{append_release, append_renew, append_set, load_release, load_renew};
 use super::resp::{self, Value};
 use crate::load::speaker::{Answer, Ask, KEY_BYTES, Speaker};
+use crate::load::stream::Stream;
 use bytes::BytesMut;
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
 
 /// How many servers.
 pub(crate) const SERVERS: usize = 5;
@@ -73,7 +73,7 @@ impl Redlock {
 }
 
 impl Speaker for Redlock {
-    fn open(&mut self, streams: &mut [TcpStream], lanes: &[u32]) -> io::Result<()> {
+    fn open(&mut self, streams: &mut [Stream], lanes: &[u32]) -> io::Result<()> {
         for stream in streams {
             self.release_hash = load_release(stream)?;
             self.renew_hash = load_renew(stream)?;

@@ -3,7 +3,6 @@
 
 use bytes::{BufMut, BytesMut};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 /// One value of a reply. An array is its head only; its elements follow as values of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +81,11 @@ pub(crate) fn append(out: &mut BytesMut, words: &[&[u8]]) {
 
 /// Sends a command on a connection that still blocks, and waits for a reply of one value or of
 /// `values` of them. The last one is returned as text.
-pub(crate) fn call(stream: &mut TcpStream, words: &[&[u8]], values: usize) -> io::Result<String> {
+pub(crate) fn call<S: Read + Write>(
+    stream: &mut S,
+    words: &[&[u8]],
+    values: usize,
+) -> io::Result<String> {
     let mut out = BytesMut::new();
     append(&mut out, words);
     stream.write_all(&out)?;

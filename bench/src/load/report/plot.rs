@@ -1,7 +1,8 @@
 //! Plots, as SVG: latency against contenders, throughput against pipeline depth, and distributions
 //! of latency. One line per peer, at its best way to wait; always the same colour for the same
-//! peer.
+//! peer. Below each stands where its figures come from, and what was left out.
 
+use super::origin::Origin;
 use crate::load::peers::PeerName;
 use crate::load::rounds::Row;
 use crate::load::workloads::Workload;
@@ -16,14 +17,36 @@ pub(crate) const LEGEND_WIDTH: u32 = 210;
 pub(crate) const FONT: &str = "sans-serif";
 pub(crate) const INK: RGBColor = RGBColor(40, 40, 40);
 pub(crate) const GRID: RGBColor = RGBColor(225, 225, 225);
+const FAINT: RGBColor = RGBColor(110, 110, 110);
+const FOOT_LINE: u32 = 22;
 
 /// The farthest quantile of a distribution that is drawn, as the number of its nines.
 const NINES_MAX: f64 = 4.0;
 
+/// With fewer values than this a rate or a quantile says nothing: it is left out, and named.
+const VALUES_MIN: u64 = 30;
+
+/// Leases end by whole milliseconds: differences far below that are none.
+const EXPIRY_US_MIN: f64 = 10.0;
+
+/// What is said of peers without a line, which are marked by a star.
+const BARGING: &str = "* has no line: the contender that gave the lock back often takes it again, so \
+                       its p50 is low and its tail long.";
+
+/// A plot that was written.
+pub(crate) struct Drawn {
+    pub(crate) path: PathBuf,
+    pub(crate) workload: &'static str,
+    pub(crate) title: String,
+}
+
 /// One plot.
 struct Plot {
     file: String,
+    workload: Workload,
     title: String,
+    /// What is to be known to read it.
+    notes: Vec<String>,
     x: Axis,
     y: Axis,
     lines: Vec<Line>,
@@ -44,8 +67,12 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// Draws everything that these rows have to show. Returns the files.
-pub(crate) fn draw_all(rows: &[Row], directory: &Path) -> Result<Vec<PathBuf>, String> {
+/// Draws everything that these rows have to show.
+pub(crate) fn draw_all(
+    rows: &[Row],
+    directory: &Path,
+    origin: &Origin,
+) -> Result<Vec<Drawn>, String> {
     let rows = best(rows);
     let mut plots = Vec::new();
     for of_workload in rows.chunk_by(|a, b| a.setting.workload == b.setting.workload) {
@@ -53,13 +80,17 @@ pub(crate) fn draw_all(rows: &[Row], directory: &Path) -> Result<Vec<PathBuf>, S
     }
     std::fs::create_dir_all(directory)
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    let mut files = Vec::new();
+    let mut drawn = Vec::new();
     for plot in plots {
         let path = directory.join(&plot.file);
-        draw(&plot, &path).map_err(|error| format!("{}: {error}", path.display()))?;
-        files.push(path);
+        draw(&plot, origin, &path).map_err(|error| format!("{}: {error}", path.display()))?;
+        drawn.push(Drawn {
+            path,
+            workload: plot.workload.as_str(),
+            title: plot.title,
+        });
     }
-    Ok(files)
+    Ok(drawn)
 }
 
 /// For each peer and setting, the way to wait with the most cycles a second.
@@ -78,12 +109,26 @@ fn best(rows: &[Row]) -> Vec<&Row> {
 fn plots_of(rows: &[&Row]) -> Vec<Plot> {
     let workload = rows[0].setting.workload;
     let name = workload.as_str();
+    let (told, untold): (Vec<&Row>, Vec<&Row>) = rows
+        .iter()
+        .copied()
+        .partition(|row: &&Row| row.latency.len() >= VALUES_MIN);
+    let rows = &told[..];
+    let mut notes: Vec<String> = untold.into_iter().map(too_few).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    if workload == Workload::HotKey && rows.iter().any(|row| !row.peer.has_line()) {
+        notes.push(BARGING.to_owned());
+    }
     let mut plots = Vec::new();
     match workload {
         Workload::HotKey => {
             let contenders = |row: &Row| f64::from(row.setting.contenders);
             plots.push(Plot {
                 file: format!("{name}-latency.svg"),
+                workload,
+                notes: notes.clone(),
                 title: "One hot key: how long contenders wait".to_owned(),
                 x: log_axis("contenders", rows, contenders, plain),
                 y: us_axis("wait for the lock: p50 (solid) and p99 (dashed)"),
@@ -94,6 +139,8 @@ fn plots_of(rows: &[&Row]) -> Vec<Plot> {
             });
             plots.push(Plot {
                 file: format!("{name}-throughput.svg"),
+                workload,
+                notes: notes.clone(),
                 title: "One hot key: how often it changes hands".to_owned(),
                 x: log_axis("contenders", rows, contenders, plain),
                 y: rate_axis("cycles per second"),
@@ -105,6 +152,8 @@ fn plots_of(rows: &[&Row]) -> Vec<Plot> {
             let connections = rows[0].setting.connections;
             plots.push(Plot {
                 file: format!("{name}-throughput.svg"),
+                workload,
+                notes: notes.clone(),
                 title: format!("Many keys, {connections} connections: throughput"),
                 x: log_axis("requests under way per connection", rows, pipeline, plain),
                 y: rate_axis("operations per second"),
@@ -113,13 +162,31 @@ fn plots_of(rows: &[&Row]) -> Vec<Plot> {
         }
         Workload::Handoff | Workload::Expiry | Workload::Renew => {}
     }
-    plots.push(distribution(workload, rows));
+    plots.push(distribution(workload, rows, notes));
     plots.retain(|plot| !plot.lines.is_empty());
     plots
 }
 
+/// Why a row is not drawn.
+fn too_few(row: &Row) -> String {
+    format!(
+        "Not drawn: {}{}, of which only {} values were seen.",
+        row.peer,
+        row.setting.load(),
+        row.latency.len()
+    )
+}
+
+/// What a peer is called in a plot. A star marks one without a line.
+fn name_of(row: &Row) -> String {
+    match row.setting.workload == Workload::HotKey && !row.peer.has_line() {
+        true => format!("{}*", row.peer),
+        false => row.peer.to_string(),
+    }
+}
+
 /// The distribution of latency at the setting in the middle.
-fn distribution(workload: Workload, rows: &[&Row]) -> Plot {
+fn distribution(workload: Workload, rows: &[&Row], notes: Vec<String>) -> Plot {
     let load = |row: &Row| row.setting.contenders.max(row.setting.pipeline);
     // Some workloads load peers differently; then all are shown.
     let is_shared = matches!(
@@ -138,14 +205,16 @@ fn distribution(workload: Workload, rows: &[&Row]) -> Plot {
         Workload::Expiry => "From a lease's end to the next grant, while millions end".to_owned(),
         Workload::Renew => "Renewing, while millions of locks are held".to_owned(),
     };
-    let lines = shown.filter(|row| !row.latency.is_empty()).map(|row| Line {
-        name: row.peer.to_string(),
+    let lines = shown.map(|row| Line {
+        name: name_of(row),
         colour: colour(row.peer),
         is_dashed: false,
         points: quantiles(row),
     });
     Plot {
         file: format!("{}-distribution.svg", workload.as_str()),
+        workload,
+        notes,
         title: what,
         x: Axis {
             name: "share of all that was at least as fast",
@@ -153,7 +222,7 @@ fn distribution(workload: Workload, rows: &[&Row]) -> Plot {
             label: share_label,
         },
         y: us_axis("latency"),
-        lines: lines.collect(),
+        lines: lines.filter(|line| !line.points.is_empty()).collect(),
     }
 }
 
@@ -168,6 +237,7 @@ fn quantiles(row: &Row) -> Vec<(f64, f64)> {
             let ns = row.latency.value_at_quantile(1.0 - 10f64.powf(-nines));
             (10f64.powf(nines), ns.max(1) as f64 / 1_000.0)
         })
+        .filter(|(_, us)| row.setting.workload != Workload::Expiry || *us >= EXPIRY_US_MIN)
         .collect()
 }
 
@@ -178,7 +248,7 @@ fn lines(rows: &[&Row], x: impl Fn(&Row) -> f64, figure: &str, is_dashed: bool) 
         let Some(&value) = row.median.get(figure) else {
             continue;
         };
-        let name = row.peer.to_string();
+        let name = name_of(row);
         let point = (x(row), value.max(0.001));
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
@@ -196,6 +266,8 @@ fn lines(rows: &[&Row], x: impl Fn(&Row) -> f64, figure: &str, is_dashed: bool) 
 fn colour(peer: PeerName) -> RGBColor {
     match peer {
         PeerName::Fencepost => RGBColor(0, 114, 178),
+        PeerName::FencepostTls => RGBColor(90, 60, 200),
+        PeerName::RedisTls => RGBColor(230, 60, 120),
         PeerName::FencepostNone => RGBColor(0, 70, 110),
         PeerName::FencepostLease => RGBColor(86, 180, 233),
         PeerName::RedisAlways => RGBColor(150, 60, 0),
@@ -204,6 +276,9 @@ fn colour(peer: PeerName) -> RGBColor {
         PeerName::Valkey => RGBColor(204, 121, 167),
         PeerName::Etcd => RGBColor(0, 158, 115),
         PeerName::Redlock => RGBColor(150, 75, 40),
+        PeerName::FencepostCluster => RGBColor(0, 60, 200),
+        PeerName::EtcdCluster => RGBColor(0, 100, 60),
+        PeerName::RedisWait => RGBColor(120, 0, 60),
         PeerName::Echo => RGBColor(140, 140, 140),
         PeerName::Server => RGBColor(0, 0, 0),
     }
@@ -290,7 +365,7 @@ fn decades(least: f64, most: f64) -> Vec<f64> {
     ticks
 }
 
-fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
+fn draw(plot: &Plot, origin: &Origin, path: &Path) -> Result<(), Box<dyn Error>> {
     let points = || plot.lines.iter().flat_map(|line| &line.points);
     let least = points().map(|point| point.1).fold(f64::INFINITY, f64::min);
     let most = points().map(|point| point.1).fold(0.0, f64::max);
@@ -301,8 +376,9 @@ fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
 
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
+    let area = draw_foot(&root, origin, &plot.notes)?;
     let title = (FONT, 34).into_font().color(&INK);
-    let area = root.margin(24, 12, 12, 12).titled(&plot.title, title)?;
+    let area = area.margin(24, 0, 12, 12).titled(&plot.title, title)?;
     // Beside the lines, where it hides none of them.
     let (area, legend) = area.split_horizontally(SIZE.0 - LEGEND_WIDTH);
     let mut chart = ChartBuilder::on(&area);
@@ -350,6 +426,25 @@ fn draw(plot: &Plot, path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Writes where the figures come from, and what is to be known of them, along the lower edge. What
+/// is left for the plot.
+pub(crate) fn draw_foot<'a>(
+    root: &DrawingArea<SVGBackend<'a>, Shift>,
+    origin: &Origin,
+    notes: &[String],
+) -> Result<DrawingArea<SVGBackend<'a>, Shift>, Box<dyn Error>> {
+    let lines = || notes.iter().cloned().chain([origin.line()]);
+    let height = FOOT_LINE * lines().count() as u32 + FOOT_LINE / 2;
+    let (area, foot) = root.split_vertically(SIZE.1 - height);
+    for (line, index) in lines().zip(0..) {
+        let style = (FONT, 16).into_font().color(&FAINT);
+        let at = (24, index * FOOT_LINE as i32);
+        foot.draw(&Text::new(line, at, style))
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(area)
+}
+
 /// Names and colours of lines, one below the other.
 pub(crate) fn draw_legend<'a>(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
@@ -367,55 +462,4 @@ pub(crate) fn draw_legend<'a>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::tests::row;
-    use super::*;
-
-    #[test]
-    fn ticks_enclose_the_values() {
-        assert_eq!(
-            decades(13.0, 420.0),
-            [10.0, 20.0, 50.0, 100.0, 200.0, 500.0]
-        );
-        assert_eq!(decades(3.0, 90_000.0), [1.0, 10.0, 100.0, 1e3, 1e4, 1e5]);
-        let one = decades(100.0, 100.0);
-        assert!(one[0] < one[one.len() - 1]);
-    }
-
-    #[test]
-    fn labels_read_well() {
-        assert_eq!(time_label(0.5), "500 ns");
-        assert_eq!(time_label(20.0), "20 µs");
-        assert_eq!(time_label(5_000.0), "5 ms");
-        assert_eq!(time_label(1e6), "1 s");
-        assert_eq!(rate_label(200_000.0), "200 k");
-    }
-
-    #[test]
-    fn a_peer_is_drawn_at_its_best_way_to_wait() {
-        let (mut slow, mut fast) = (row(), row());
-        slow.median.insert("cycles_per_s", 10.0);
-        fast.median.insert("cycles_per_s", 20.0);
-        let rows = [slow, fast];
-        let best = best(&rows);
-        assert_eq!(best.len(), 1);
-        assert_eq!(best[0].cycles_per_s(), 20.0);
-    }
-
-    #[test]
-    fn plots_are_written_as_svg() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut row = row();
-        row.median.insert("p99_us", 40.0);
-        row.median.insert("cycles_per_s", 10.0);
-        for us in 1..2_000 {
-            row.latency.record(us * 1_000).unwrap();
-        }
-        let files = draw_all(&[row], directory.path()).unwrap();
-        assert_eq!(files.len(), 3);
-        for file in files {
-            let text = std::fs::read_to_string(file).unwrap();
-            assert!(text.starts_with("<svg") && text.contains("redis-fenced"));
-        }
-    }
-}
+mod tests;

@@ -23,7 +23,7 @@ pub(super) fn bounded_by(
     if figure("generator_cpu_cores") > 0.9 {
         return "the load generator, which has used up its core".to_owned();
     }
-    if peer == PeerName::Etcd {
+    if matches!(peer, PeerName::Etcd | PeerName::EtcdCluster) {
         return format!(
             "etcd's log and watches: every step is a synced write, and a watch that starts late is served every 100 ms \
              ({handoff_us:.0} us from a release to the next grant)"
@@ -32,6 +32,12 @@ pub(super) fn bounded_by(
     if matches!(peer, PeerName::FencepostLease | PeerName::RedisAlways) {
         return format!(
             "the disk: a grant is told when it is on it, a release takes effect when it is on it \
+             ({handoff_us:.0} us from a release to the next grant)"
+        );
+    }
+    if peer == PeerName::FencepostCluster {
+        return format!(
+            "one commit a cycle: the next holder is told when a majority has its grant on disk \
              ({handoff_us:.0} us from a release to the next grant)"
         );
     }

@@ -20,7 +20,7 @@ use crate::load::checker::Checker;
 use crate::load::fairness::Fairness;
 use crate::load::generator::{Generator, Port, Script};
 use crate::load::pace::Pace;
-use crate::load::sample::{Figures, LATENCY, Meter, Sample, add_quantiles, histogram};
+use crate::load::sample::{Figures, LATENCY, Meter, NOT_SAFE, Sample, add_quantiles, histogram};
 use crate::load::speaker::{Answer, Ask, Speaker};
 use bench::keys::{Random, key_bytes};
 use hdrhistogram::Histogram;
@@ -355,7 +355,7 @@ pub(super) fn run<S: Speaker>(
     script.is_stopping = true;
     drained(&mut generator, &mut script)?;
     if let Some(violation) = script.checker.violation() {
-        return Err(format!("NOT SAFE: {violation}"));
+        return Err(format!("{NOT_SAFE}: {violation}"));
     }
 
     let is_handoff = setting.workload == Workload::Handoff;

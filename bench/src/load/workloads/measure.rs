@@ -20,32 +20,43 @@ pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Resul
         setting,
         addresses,
     };
+    let mut addresses = peer.loaded_addresses()?;
     match peer.name {
         PeerName::Fencepost
+        | PeerName::FencepostTls
         | PeerName::FencepostNone
         | PeerName::FencepostLease
+        | PeerName::FencepostCluster
         | PeerName::Server => {
             let speaker = match setting.workload {
                 Workload::Renew => Fencepost::session_bound,
                 _ => Fencepost::new,
             };
-            with(&measure(&peer.addresses), speaker)
+            with(&measure(&addresses), speaker)
         }
-        PeerName::Echo => with(&measure(&peer.addresses), Fencepost::echo),
-        PeerName::Redis | PeerName::RedisAlways | PeerName::RedisFenced | PeerName::Valkey => {
+        PeerName::Echo => with(&measure(&addresses), Fencepost::echo),
+        PeerName::Redis
+        | PeerName::RedisTls
+        | PeerName::RedisAlways
+        | PeerName::RedisFenced
+        | PeerName::RedisWait
+        | PeerName::Valkey => {
             let is_fenced = peer.name == PeerName::RedisFenced;
             let listens = setting.waiting == Waiting::Listen;
-            let mut addresses = peer.addresses.clone();
             if listens {
                 // A connection that listens can do nothing else.
                 addresses.push(addresses[0]);
             }
-            with(&measure(&addresses), || Redis::new(is_fenced, listens))
+            let is_replicated = peer.name == PeerName::RedisWait;
+            with(&measure(&addresses), || match is_replicated {
+                true => Redis::waiting(listens),
+                false => Redis::new(is_fenced, listens),
+            })
         }
-        PeerName::Redlock => with(&measure(&peer.addresses), Redlock::default),
-        PeerName::Etcd => {
+        PeerName::Redlock => with(&measure(&addresses), Redlock::default),
+        PeerName::Etcd | PeerName::EtcdCluster => {
             let is_contended = setting.contenders > 0;
-            with(&measure(&peer.addresses), || Etcd::new(is_contended))
+            with(&measure(&addresses), || Etcd::new(is_contended))
         }
     }
 }

@@ -11,7 +11,7 @@
 use super::fill::fill;
 use super::measurement::{Measurement, drained};
 use crate::load::generator::{Generator, Port, Script};
-use crate::load::sample::{Figures, LATENCY, Meter, Sample, add_quantiles, histogram};
+use crate::load::sample::{Figures, LATENCY, Meter, NOT_SAFE, Sample, add_quantiles, histogram};
 use crate::load::speaker::{Answer, Ask, Speaker};
 use bench::keys::{Random, key_bytes};
 use hdrhistogram::Histogram;
@@ -206,7 +206,7 @@ pub(super) fn run<S: Speaker>(
         errors += look.errors;
         if look.lost > 0 {
             return Err(format!(
-                "NOT SAFE: {} of {LOOKS} locks that were held and kept alive could be taken",
+                "{NOT_SAFE}: {} of {LOOKS} locks that were held and kept alive could be taken",
                 look.lost
             ));
         }

@@ -54,6 +54,10 @@ impl Workload {
             (Workload::Expiry | Workload::Renew, PeerName::Redlock) => {
                 Some("five times the same Redis; see redis")
             }
+            (
+                Workload::Expiry | Workload::Renew,
+                PeerName::FencepostCluster | PeerName::EtcdCluster | PeerName::RedisWait,
+            ) => Some("a cluster is measured by what it commits; see its peer of one node"),
             _ => None,
         }
     }
@@ -95,4 +99,15 @@ pub(crate) struct Setting {
     pub(crate) waiting: Waiting,
     pub(crate) work: Duration,
     pub(crate) keys: u64,
+}
+
+impl Setting {
+    /// What tells it from others of its workload, as the middle of a sentence.
+    pub(crate) fn load(&self) -> String {
+        match (self.pipeline, self.contenders) {
+            (0, 0) => String::new(),
+            (pipeline, 0) => format!(", pipeline {pipeline}"),
+            (_, contenders) => format!(", {contenders} contenders, {}", self.waiting),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! As much of HTTP as the experiments need: one request, one answer, one connection. In version
+//! As much of HTTP as the bench needs: one request, one answer, one connection. In version
 //! 1.0, whose answers end with the connection, so nothing has to be taken apart.
 
 use std::io::{self, Read, Write};
