@@ -48,7 +48,7 @@ struct Service {
 pub fn routes(store: Store, value_bytes_max: usize) -> Router {
     let service = Service {
         store,
-        metrics: Metrics::new(),
+        metrics: Metrics::default(),
         value_bytes_max,
     };
     Router::new()

@@ -13,10 +13,11 @@ import re
 import subprocess
 import sys
 
-CRATES = "types protocol engine disk wal server client resource bench loom-tests crash-tests fuzz-tests fuzz".split()
+CRATES = "types protocol engine disk wal server client resource testing tls bench cluster cluster-model cluster-sim cluster-tests loom-tests crash-tests fuzz-tests fuzz".split()
 WORDS = ["whoever", "somebody", "nobody", "everybody", "anybody", "those who"]
 COLUMNS = 100
 RUN = 6
+TEST_MODULE = r"^#\[cfg\(test\)\]\n(?:pub(?:\([a-z ]+\))? )?mod (\w+);"
 
 
 def files(rev):
@@ -138,7 +139,11 @@ def resolve(path, module, modules, exports):
 
 def graph(sources):
     """Edges between the files of one crate's `src`. The root names everything by design and is left out."""
-    modules = {module_of(name): text for name, text in sources.items() if not name.startswith("bin/")}
+    # A binary beside a library is a crate of its own, which only names the library.
+    others = ("bin/",) + (("main.rs",) if "lib.rs" in sources else ())
+    modules = {module_of(name): text for name, text in sources.items() if not name.startswith(others)}
+    for module in [module + (name,) for module, text in modules.items() for name in re.findall(TEST_MODULE, text, re.M)]:
+        modules = {other: text for other, text in modules.items() if other[: len(module)] != module}
     exports = {}
     for module, text in modules.items():
         for statement in re.findall(r"^pub(?:\([a-z ]+\))? use ([^;]+);", without_tests(text), re.M):

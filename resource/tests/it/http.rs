@@ -263,3 +263,41 @@ async fn many_writers_over_sockets_leave_the_value_of_the_highest_fence() {
     let again = start(|settings| settings.data_dir = Some(dir.path().to_owned())).await;
     assert_eq!(get(again.address, "/r/hot").await.json(), state);
 }
+
+/// The page described counters under one name and counted them under another, so that Prometheus's
+/// own checker found no help for any of them.
+#[tokio::test]
+async fn every_metric_has_help_and_the_alert_rules_name_only_these() {
+    let service = start(|_| ()).await;
+    let page = get(service.address, "/metrics").await.body;
+    let mut lines = page.lines();
+    let mut known = Vec::new();
+    while let Some(line) = lines.next() {
+        let (name, help) = line
+            .strip_prefix("# HELP ")
+            .unwrap()
+            .split_once(' ')
+            .unwrap();
+        assert!(help.len() > 5, "{line}");
+        let kind = lines
+            .next()
+            .unwrap()
+            .strip_prefix(&format!("# TYPE {name} "))
+            .unwrap();
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} {kind}");
+        assert_eq!(
+            lines.next().unwrap(),
+            format!("{name} {}", u64::from(name.contains("enforced")))
+        );
+        known.push(name);
+    }
+    assert_eq!(known.len(), 11);
+    let rules = include_str!("../../../deploy/prometheus/alerts.yml");
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named: Vec<&str> = words.filter(|word| word.starts_with("resource_")).collect();
+    assert_eq!(named.len(), 2);
+    for name in named {
+        assert!(known.contains(&name), "{name} is not on the page");
+    }
+    service.stop().await;
+}

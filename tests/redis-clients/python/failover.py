@@ -1,0 +1,223 @@
+"""A lock through changes of the leader, with a driver that has to find the next one by itself: failover.py DRIVER.
+
+Three nodes run. Their leader is killed, then the next one is paused, the next one asked to stop. Each time the driver has
+to take locks again without help, and a lock that was held before must still be held.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.retry
+import redis.sentinel
+from nodes import Nodes
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisClusterException
+
+TTL_MS = 120_000
+# A driver that has not found the new leader by then does not go on by itself.
+RECOVERY_S_MAX = 30
+# How long a driver waits for an answer. A leader that is paused gives none.
+ANSWER_S_MAX = 1
+MASTER = "mymaster"
+
+
+class Refused(Exception):
+    """The driver gave up on a command: the story tries again."""
+
+
+class RedisPy:
+    """redis-py's own locks."""
+
+    def __init__(self, client):
+        self.client = client
+        self.locks = {}
+
+    def take(self, key):
+        lock = self.client.lock(key, timeout=TTL_MS / 1_000)
+        if not self.asked(lambda: lock.acquire(blocking=False)):
+            return False
+        self.locks[key] = lock
+        return True
+
+    def take_other(self, key):
+        lock = self.client.lock(key, timeout=TTL_MS / 1_000)
+        return self.asked(lambda: lock.acquire(blocking=False))
+
+    def is_held(self, key):
+        return self.asked(self.locks[key].owned)
+
+    def release(self, key):
+        self.asked(self.locks.pop(key).release)
+
+    def asked(self, ask):
+        try:
+            return ask()
+        except (redis.RedisError, RedisClusterException) as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
+
+    def close(self):
+        self.client.close()
+
+
+class AsyncRedisPy(RedisPy):
+    """The same, in asyncio."""
+
+    def __init__(self, connect):
+        self.loop = asyncio.new_event_loop()
+
+        async def client():
+            return connect()
+
+        super().__init__(self.loop.run_until_complete(client()))
+
+    def asked(self, ask):
+        async def answer():
+            return await ask()
+
+        return super().asked(lambda: self.loop.run_until_complete(answer()))
+
+    def close(self):
+        self.loop.run_until_complete(self.client.aclose())
+        self.loop.close()
+
+
+class Node:
+    """Drivers for Node: `failover.mjs` does what it is told, a line of JSON at a time."""
+
+    def __init__(self, driver, addresses):
+        ports = [str(port) for _, port in addresses]
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node", "failover.mjs")
+        self.process = subprocess.Popen(
+            ["node", program, driver, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, **request):
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("not so: the process with the driver survives")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer["ok"]
+
+    def take(self, key):
+        return self.ask(take=key, ttl_ms=TTL_MS)
+
+    def take_other(self, key):
+        return self.ask(take_other=key, ttl_ms=TTL_MS)
+
+    def is_held(self, key):
+        return self.ask(is_held=key)
+
+    def release(self, key):
+        return self.ask(release=key)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def sentinel(addresses, package=redis.sentinel, retry=redis.retry.Retry):
+    # A node that does not answer is left for the next one at once; redis-py would ask it again and again.
+    asking = {"socket_timeout": ANSWER_S_MAX, "retry": retry(NoBackoff(), 0)}
+    found = package.Sentinel(addresses, sentinel_kwargs=asking)
+    return found.master_for(MASTER, socket_timeout=ANSWER_S_MAX)
+
+
+def cluster(addresses, package=redis.cluster):
+    nodes = [package.ClusterNode(host, port) for host, port in addresses]
+    return package.RedisCluster(startup_nodes=nodes, socket_timeout=ANSWER_S_MAX)
+
+
+DRIVERS = {
+    "redis-py-sentinel": lambda addresses: RedisPy(sentinel(addresses)),
+    "redis-py-cluster": lambda addresses: RedisPy(cluster(addresses)),
+    "redis-py-sentinel-async": lambda addresses: AsyncRedisPy(
+        lambda: sentinel(addresses, redis.asyncio.sentinel, redis.asyncio.retry.Retry)
+    ),
+    "redis-py-cluster-async": lambda addresses: AsyncRedisPy(lambda: cluster(addresses, redis.asyncio.cluster)),
+    "ioredis-sentinel": lambda addresses: Node("ioredis-sentinel", addresses),
+    "ioredis-cluster": lambda addresses: Node("ioredis-cluster", addresses),
+    "node-redis-sentinel": lambda addresses: Node("node-redis-sentinel", addresses),
+    "node-redis-cluster": lambda addresses: Node("node-redis-cluster", addresses),
+}
+
+CHANGES = [("killed", signal.SIGKILL), ("paused", signal.SIGSTOP), ("asked to stop", signal.SIGTERM)]
+
+# node-redis has no bound for the time that a command waits for its answer. It stays with a leader that is paused.
+WAITS_FOR_EVER = ("node-redis-sentinel", "node-redis-cluster")
+
+
+def check(claim, holds):
+    if not holds:
+        sys.exit(f"not so: {claim}")
+    print("so it is:", claim)
+    check.count += 1
+
+
+check.count = 0
+
+
+def persist(attempt):
+    """What an application does whose driver gives up on a command: it tries again. Returns what came of it."""
+    deadline = time.monotonic() + RECOVERY_S_MAX
+    while True:
+        try:
+            return attempt()
+        except Refused as refused:
+            print("  refused:", refused)
+            if time.monotonic() > deadline:
+                sys.exit(f"not so: the driver finds the new leader by itself within {RECOVERY_S_MAX} s")
+            time.sleep(0.1)
+
+
+def fresh(driver, name):
+    """Takes a lock under a new key in every attempt: one whose answer was lost may have been taken all the same."""
+    numbers = iter(range(1_000_000))
+    return persist(lambda: driver.take(f"{name}-{next(numbers)}"))
+
+
+def story(driver, nodes, changes):
+    check("a free lock is granted", fresh(driver, "first"))
+    for number, (change, sent) in enumerate(changes):
+        held = f"held-{number}"
+        check("a lock is granted that is to be kept", driver.take(held))
+        leader = nodes.leader()
+        begun = time.monotonic()
+        nodes.send(leader, sent)
+        check(f"the leader was {change}; locks are granted again", fresh(driver, f"after-{number}"))
+        print(f"  after {time.monotonic() - begun:.1f} s, the driver's own pauses included")
+        check("the lock from before is still held", persist(lambda: driver.is_held(held)))
+        check("and nobody else gets it", not persist(lambda: driver.take_other(held)))
+        if sent == signal.SIGSTOP:
+            nodes.send(leader, signal.SIGCONT)
+        else:
+            nodes.start(leader)
+        nodes.wait_for_all()
+        check("all nodes are back, and locks are granted", fresh(driver, f"whole-{number}"))
+        persist(lambda: driver.release(held))
+        check("the lock was given back and is granted again", persist(lambda: driver.take(held)))
+
+
+def main():
+    with Nodes() as nodes:
+        name = sys.argv[1]
+        driver = DRIVERS[name](nodes.addresses())
+        story(driver, nodes, [change for change in CHANGES if name not in WAITS_FOR_EVER or change[0] != "paused"])
+        driver.close()
+    print(check.count, "passed")
+
+
+main()
