@@ -52,7 +52,9 @@ const tokens = new Map();
 async function carryOut(request) {
   if (request.take) {
     const token = randomUUID();
-    const isGranted = (await set(request.take, token, request.ttl_ms)) === "OK";
+    // A driver that lost the answer may ask again by itself, and is refused by the lock that it has.
+    const isGranted =
+      (await set(request.take, token, request.ttl_ms)) === "OK" || (await client.get(request.take)) === token;
     if (isGranted) tokens.set(request.take, token);
     return isGranted;
   }

@@ -7,6 +7,7 @@ to take locks again without help, and a lock that was held before must still be 
 import asyncio
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -44,10 +45,12 @@ class RedisPy:
         self.locks = {}
 
     def take(self, key):
-        lock = self.client.lock(key, timeout=TTL_MS / 1_000)
-        if not self.asked(lambda: lock.acquire(blocking=False)):
-            return False
-        self.locks[key] = lock
+        lock, token = self.client.lock(key, timeout=TTL_MS / 1_000), secrets.token_hex(16)
+        if not self.asked(lambda: lock.acquire(blocking=False, token=token)):
+            # A driver that lost the answer asks again by itself, and is refused by the lock that it has.
+            if self.asked(lambda: self.client.get(key)) != token.encode():
+                return False
+        self.locks[key] = lock, token.encode()
         return True
 
     def take_other(self, key):
@@ -55,14 +58,22 @@ class RedisPy:
         return self.asked(lambda: lock.acquire(blocking=False))
 
     def is_held(self, key):
-        return self.asked(self.locks[key].owned)
+        return self.asked(self.lock(key).owned)
 
     def release(self, key):
-        self.asked(self.locks.pop(key).release)
+        return self.asked(self.lock(key).release)
+
+    def lock(self, key):
+        """The lock as it was granted: redis-py forgets the token when it starts to release."""
+        lock, token = self.locks[key]
+        lock.local.token = token
+        return lock
 
     def asked(self, ask):
         try:
             return ask()
+        except redis.exceptions.LockNotOwnedError:
+            return False
         except (redis.RedisError, RedisClusterException) as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
 
@@ -207,6 +218,8 @@ def story(driver, nodes, changes):
             nodes.start(leader)
         nodes.wait_for_all()
         check("all nodes are back, and locks are granted", fresh(driver, f"whole-{number}"))
+        check("until it is given back", persist(lambda: driver.is_held(held)))
+        # Not asked for its answer: of a release that the driver repeated, the second finds nothing to release.
         persist(lambda: driver.release(held))
         check("the lock was given back and is granted again", persist(lambda: driver.take(held)))
 
