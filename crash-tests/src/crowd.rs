@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Few enough that their clients meet all the time.
-const KEY_COUNT: usize = 6;
+const KEY_COUNT: usize = 5;
 const HECTIC_KEY_COUNT: usize = 2;
 const CLIENT_COUNT: usize = 3;
 /// Of these, the last.
@@ -145,12 +145,17 @@ async fn gather(crowd: &Crowd, shared: &Arc<Shared>) -> Result<Gathered, String>
             .await;
         let client = connected.map_err(|error| error.to_string())?;
         for task in 0..TASKS_PER_CLIENT {
+            let mut keys = match is_hectic {
+                true => keys("busy", HECTIC_KEY_COUNT),
+                false => keys("key", KEY_COUNT),
+            };
+            // Contended all the same: by the task of this number in every other client.
+            let own_key = (!is_hectic).then(|| Arc::from(format!("task/{task}")));
+            keys.extend(own_key.clone());
             let worker = Worker {
                 shared: shared.clone(),
-                keys: match is_hectic {
-                    true => keys("busy", HECTIC_KEY_COUNT),
-                    false => keys("key", KEY_COUNT),
-                },
+                keys,
+                own_key,
                 is_hectic,
                 client: client.clone(),
                 session_ttl,

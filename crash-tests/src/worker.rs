@@ -52,6 +52,10 @@ impl Shared {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keys: Vec<Arc<str>>,
+    /// The one of them that no other task of this client locks. Of this one it takes more than one
+    /// hold at a time: the server counts holds by session, so of any other key its second hold could
+    /// be added to a grant of another task, whose release would then not be the last one.
+    pub(crate) own_key: Option<Arc<str>>,
     /// Takes and gives back, as fast as it goes, so that there is always something under way when
     /// the server is killed.
     pub(crate) is_hectic: bool,
@@ -210,10 +214,7 @@ impl Worker {
                 loss = &mut lost => return self.lost(grant, loss),
                 () = sleep(pause) => {}
             }
-            // Of a shared lock another task of this client may have a hold, too. The server adds to
-            // one of the two, and a task whose release leaves that one behind would not know.
-            let is_alone = guard.mode() == Mode::Exclusive;
-            if manner == Manner::Watched && is_alone && self.random.u8(..8) == 0 {
+            if self.may_hold_once_more(&guard, manner) && self.random.bool() {
                 is_counted &= self.hold_once_more(&guard, ttl).await;
             }
             if manner == Manner::Renewing {
@@ -228,12 +229,21 @@ impl Worker {
         }
     }
 
+    /// Whether a second hold would certainly be one of this very grant, and short beside it.
+    fn may_hold_once_more(&self, guard: &Guard, manner: Manner) -> bool {
+        let is_own = self
+            .own_key
+            .as_ref()
+            .is_some_and(|own| own.as_bytes() == guard.key());
+        is_own && manner == Manner::Watched && guard.mode() == Mode::Exclusive
+    }
+
     /// One hold more of the same lock, for a moment. The first hold must outlive that. `false` if
     /// it is not known what came of it: then the server may count a hold that no guard has.
     async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) -> bool {
         let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
-        // The lock may have been lost meanwhile. Then this is a grant of its own, or one more hold
-        // of what another task of this client has. Which one is not known, so it is not recorded.
+        // The lock may have been lost meanwhile. Then this is a grant of its own. Which of the two is
+        // not known, so it is not recorded.
         let released = match request.try_acquire().await {
             Ok(Acquisition::Acquired(inner)) => {
                 sleep(Duration::from_millis(self.random.u64(..30))).await;
