@@ -78,7 +78,7 @@ pub enum Fault {
     /// time.
     ReadyLookedAtOnce,
     /// Two inserters may both believe that they filled an index entry.
-    InsertOverwrites,
+    OvertakenInsertCounts,
     /// A grant does not look at the ceiling.
     CeilingUnchecked,
     /// Waiters for a higher ceiling are served before it is raised.

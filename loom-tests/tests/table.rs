@@ -28,7 +28,7 @@ fn two_inserters_of_one_key_share_a_cell() {
 #[test]
 #[should_panic(expected = "one winner expected")]
 fn an_insertion_that_overwrites_is_caught() {
-    check_broken(Fault::InsertOverwrites, two_inserters);
+    check_broken(Fault::OvertakenInsertCounts, two_inserters);
 }
 
 /// Two ask at once for different keys, and the table has no memory yet.

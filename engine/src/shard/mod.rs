@@ -185,11 +185,15 @@ impl<H: Host> Shard<H> {
         known.unwrap_or_else(|| self.table.hash(target.key))
     }
 
-    /// Allows fences up to `to`, and serves the waiters that lacked them.
+    /// Allows fences up to `to`, and serves the waiters that lacked them: in this order, so that a
+    /// request which finds the old ceiling has its waiter among those that are served.
     pub(crate) fn raise_ceiling(&self, to: Fence, now: Tick) {
-        if !fault!(CeilingServesFirst) {
-            self.bounds.raise_ceiling(to);
-        }
+        let served_first = fault!(CeilingServesFirst).then(|| self.serve_starved(now));
+        self.bounds.raise_ceiling(to);
+        served_first.unwrap_or_else(|| self.serve_starved(now));
+    }
+
+    fn serve_starved(&self, now: Tick) {
         let mut room = self.room.lock();
         for slot in room.take_starved() {
             if self.table.cell(slot).word().belongs_to_room() {
@@ -198,9 +202,6 @@ impl<H: Host> Shard<H> {
                 // Its waiters have given up.
                 room.tidy_line(slot);
             }
-        }
-        if fault!(CeilingServesFirst) {
-            self.bounds.raise_ceiling(to);
         }
     }
 

@@ -77,9 +77,8 @@ impl<T> Mailbox<T> {
     /// Begins to take: from here on a new message wakes the taker again. Called by the one taker,
     /// before `take`.
     pub fn begin(&self) {
-        if !fault!(MailboxLowersFlagLast) {
-            self.signalled.swap(0, Ordering::AcqRel);
-        }
+        let flag = u32::from(fault!(MailboxLowersFlagLast));
+        self.signalled.swap(flag, Ordering::AcqRel);
     }
 
     /// The next message. Called by the one taker, after `begin`, until there is none.

@@ -291,10 +291,6 @@ impl Index {
     /// Fills the vacant entry that a probe ended at. One of several inserters wins.
     pub(crate) fn insert_at(&self, position: usize, prober: &Prober, slot: u32) -> Insert {
         let entry = prober.tag << TAG_SHIFT | slot;
-        if fault!(InsertOverwrites) {
-            self.entries[position].swap(entry, Ordering::AcqRel);
-            return Insert::Done;
-        }
         // Relaxed: published by the entry, to the readers that need both.
         self.used.fetch_add(1, Ordering::Relaxed);
         // Release: a reader that follows this entry must find the cell prepared.
@@ -305,6 +301,7 @@ impl Index {
             Ordering::Acquire,
         ) {
             Ok(_) => Insert::Done,
+            Err(_) if fault!(OvertakenInsertCounts) => Insert::Done,
             Err(_) => {
                 self.used.fetch_sub(1, Ordering::Relaxed);
                 Insert::Overtaken
