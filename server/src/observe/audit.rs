@@ -253,6 +253,11 @@ impl Audit {
         self.restored(std::iter::once(lead).chain(restoration.events));
     }
 
+    /// An operator changed the cluster over HTTP.
+    pub(crate) fn cluster_changed(&self, by: Arc<Operator>, change: String) {
+        self.leave(About::Server(ServerEvent::Changed { by, change }));
+    }
+
     /// This node leads no more.
     pub(crate) fn follows(&self) {
         self.leave(About::Server(ServerEvent::Follow));

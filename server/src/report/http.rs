@@ -1,5 +1,5 @@
-//! The HTTP side: metrics, health, a look at the locks, and the operator's page. All of it but one
-//! path is read only.
+//! The HTTP side: metrics, health, a look at the locks, and the operator's page. All of it but the
+//! POSTs is read only.
 //!
 //! It has one thread of its own, so that a slow scrape or a large listing never delays a lock
 //! request. The number of connections, the life of each, the size of a request head and the time it
@@ -25,11 +25,14 @@
 //! | `/locks/{key}`     | one lock                                      | yes   |
 //! | `/history?key=`    | one key in the audit log: `http/history.rs`   | yes   |
 //! | `/force-release`   | POST: takes a lock away: `http/force.rs`      | yes   |
+//! | `/cluster/{what}`  | POST: changes the cluster: `http/cluster.rs`  | yes   |
 //!
 //! Everything but the probes needs `Authorization: Bearer` and a token with the role *read*, unless
 //! the server has neither `auth_file` nor `auth_token_file`. With `auth_token_file` alone, requests
-//! to an address that only the own machine can reach may look without one.
+//! to an address that only the own machine can reach may look without one, under a name that no web
+//! site can have (`http/sender.rs`).
 
+mod cluster;
 mod contended;
 mod doorway;
 mod force;
@@ -39,6 +42,7 @@ mod numbers;
 mod page;
 mod parameters;
 mod readiness;
+mod sender;
 mod sessions;
 
 pub(crate) use parameters::{path_bytes, prefix_of};
@@ -283,7 +287,8 @@ fn routes(view: Arc<View>) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readiness::readyz))
         .route("/leader", get(leader))
-        .route("/cluster", get(cluster))
+        .route("/cluster", get(cluster::status))
+        .route("/cluster/{what}", post(cluster::change))
         .route("/stats", get(numbers::numbers))
         .route("/contended", get(contended::list))
         .route("/sessions", get(sessions::list))
@@ -337,7 +342,13 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
         // A token that is not known is refused, though none might be needed.
         Some(token) => rights.of_token(token),
         None if by_certificate.is_some() => by_certificate,
-        None if view.is_local => Some(rights.of_local_reader().clone()),
+        None if view.is_local => {
+            let reader = rights.of_local_reader();
+            if reader.has(Role::Read) && !sender::may_be_local(request.headers()) {
+                return refuse_strange_host(&view);
+            }
+            Some(reader.clone())
+        }
         None => Some(rights.of_stranger().clone()),
     };
     let is_named = (entitlement.as_ref()).is_some_and(|one| !one.name().is_empty());
@@ -364,6 +375,17 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
             response
         }
     }
+}
+
+/// The answer to a request without a token that a page of another site may have sent.
+fn refuse_strange_host(view: &View) -> Response {
+    let shared = view.shared();
+    shared.rights.count_refused();
+    let sentence = "without a token this must be asked of localhost or of a loopback address, by that name: another name may be that of a web site";
+    if let Some(audit) = shared.audit() {
+        audit.refused_stranger("", None, "http", sentence.to_owned());
+    }
+    refuse(StatusCode::FORBIDDEN, sentence)
 }
 
 /// The answer to a sender that may not do this. Counts it.
@@ -406,6 +428,7 @@ fencepost: a lock server. This is its side for operators.
 /readyz?granting                200 if new locks are granted, else 503 and until when
 /leader                         200 on the node of a cluster that serves clients, else 503
 /cluster                        how this node of a cluster stands
+/cluster/transfer?to=           POST: another node leads; also add?node=&peer= and remove?node=
 /stats                          the numbers as JSON
 /contended                      the keys that most acquires wait for or are refused for
 /sessions?name=&limit=&cursor=  who is connected, in pages
@@ -431,25 +454,6 @@ async fn leader(State(view): State<Arc<View>>) -> Response {
             answer(StatusCode::OK, text, "this node leads\n")
         }
         Some(cluster) => refuse(StatusCode::SERVICE_UNAVAILABLE, &cluster.not_leader()),
-    }
-}
-
-async fn cluster(State(view): State<Arc<View>>) -> Response {
-    let node = view
-        .shared()
-        .cluster
-        .as_ref()
-        .map(|cluster| cluster.node.clone());
-    match node {
-        None => refuse(
-            StatusCode::NOT_FOUND,
-            "this is a server by itself, not a node of a cluster",
-        ),
-        Some(node) => {
-            let status = node.status().await;
-            let json = serde_json::to_string(&status).expect("it has no maps");
-            answer(StatusCode::OK, "application/json", json)
-        }
     }
 }
 
@@ -483,7 +487,7 @@ async fn nothing_here(request: Request) -> Response {
 async fn not_that_way() -> Response {
     refuse(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this path does not know that method: all are read only, but POST /force-release",
+        "this path does not know that method: all are read only, but POST /force-release and POST /cluster/{add,remove,transfer}",
     )
 }
 

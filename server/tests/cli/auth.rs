@@ -17,7 +17,8 @@ fn hash_input(input: &str) -> Ended {
     end(fencepost(["auth", "hash"]).stdin(File::open(file).unwrap()))
 }
 
-fn hash(token: &str) -> String {
+/// The SHA-256 of a token.
+pub(crate) fn hash(token: &str) -> String {
     hash_input(token).printed().trim_end().to_owned()
 }
 

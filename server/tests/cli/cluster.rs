@@ -2,6 +2,7 @@
 //!
 //! Three nodes take a second to start, so what changes nothing for good shares them.
 
+use crate::auth::hash;
 use crate::program::{Ended, PATIENCE, Server, await_condition, end, fencepost};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -183,10 +184,17 @@ impl Cluster {
     }
 
     /// What a node says over HTTP.
-    fn get(&self, id: u64, path: &str) -> String {
+    pub(crate) fn get(&self, id: u64, path: &str) -> String {
+        self.send(id, "GET", path, "")
+    }
+
+    /// The answer of a node, head and body.
+    fn send(&self, id: u64, method: &str, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(self.http[&id]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+        );
         stream.write_all(request.as_bytes()).unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
@@ -210,9 +218,91 @@ impl Cluster {
     }
 }
 
+/// A token of this name, for tests of rights.
+fn token(name: &str) -> String {
+    format!("the-long-token-of-{name}")
+}
+
 /// The two nodes of three that are not this one.
 fn others(id: u64) -> (u64, u64) {
     (id % 3 + 1, (id + 1) % 3 + 1)
+}
+
+#[test]
+fn a_token_with_the_role_operate_changes_the_cluster_over_http() {
+    let mut cluster = Cluster::with_ports(3);
+    let rights = cluster.dir.path().join("rights.toml");
+    let entry = |name: &str, rest: &str| {
+        let sha256 = hash(&token(name));
+        format!("[[token]]\nname = \"{name}\"\nsha256 = \"{sha256}\"\n{rest}\n")
+    };
+    let text = [
+        entry("chief", "roles = [\"read\", \"operate\"]"),
+        entry("reader", "roles = [\"read\", \"lock\"]"),
+        entry("part", "roles = [\"operate\"]\nprefixes = [\"orders/\"]"),
+    ];
+    std::fs::write(&rights, text.concat()).unwrap();
+    let audit_of = |id: u64, dir: &Path| dir.join(format!("audit-{id}"));
+    for id in 1..=3 {
+        let audit = audit_of(id, cluster.dir.path());
+        let flags = [
+            "--bootstrap".to_owned(),
+            format!("--auth-file={}", rights.display()),
+            format!("--audit-log={}", audit.display()),
+        ];
+        cluster.start_node(id, &flags.each_ref().map(String::as_str));
+    }
+    let leader = cluster.await_leader();
+    let (other, third) = others(leader);
+    let post = |id: u64, path: &str, name: &str| {
+        let headers = format!(
+            "X-Fencepost-Operator: 1\r\nAuthorization: Bearer {}\r\n",
+            token(name)
+        );
+        cluster.send(id, "POST", path, &headers)
+    };
+    let transfer = format!("/cluster/transfer?to={other}");
+    for name in ["reader", "part", "unknown"] {
+        let answer = post(leader, &transfer, name);
+        let status = answer.split(' ').nth(1);
+        assert!(matches!(status, Some("401" | "403")), "{name}: {answer}");
+    }
+    let unmeant = format!("Authorization: Bearer {}\r\n", token("chief"));
+    let unmeant = cluster.send(leader, "POST", &transfer, &unmeant);
+    assert!(unmeant.starts_with("HTTP/1.1 403"), "{unmeant}");
+    assert_eq!(cluster.leader(), Some(leader), "nothing has happened");
+
+    let elsewhere = post(third, &transfer, "chief");
+    assert!(elsewhere.starts_with("HTTP/1.1 503"), "{elsewhere}");
+    assert!(
+        elsewhere.contains(&format!("node {leader} leads")),
+        "{elsewhere}"
+    );
+    let done = post(leader, &transfer, "chief");
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    await_condition(|| cluster.leader() == Some(other));
+    let refused = post(other, "/cluster/remove?node=9", "chief");
+    assert!(refused.starts_with("HTTP/1.1 409"), "{refused}");
+    assert!(refused.contains("node 9 is no member"), "{refused}");
+    let unknown = post(other, "/cluster/restore?node=9", "chief");
+    assert!(unknown.starts_with("HTTP/1.1 400"), "{unknown}");
+    let removed = post(other, &format!("/cluster/remove?node={third}"), "chief");
+    assert!(removed.starts_with("HTTP/1.1 200"), "{removed}");
+    let members = cluster.status().unwrap()["nodes"].as_array().unwrap().len();
+    assert_eq!(members, 2);
+
+    let log = |id| std::fs::read_to_string(audit_of(id, cluster.dir.path())).unwrap();
+    let has = |id, change: &str| {
+        let line = format!("\"token_name\":\"chief\",\"change\":\"{change}\"");
+        log(id).contains(&line)
+    };
+    await_condition(|| has(leader, &format!("have node {other} lead")));
+    await_condition(|| has(other, &format!("remove node {third}")));
+    assert!(
+        log(leader).contains("\"event\":\"refuse\""),
+        "{}",
+        log(leader)
+    );
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn get(address: &str, path: &str) -> serde_json::Value {
         .unwrap();
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();

@@ -65,8 +65,9 @@ pub(crate) fn get_as(server: &Server, path: &str, accept: &str) -> Answer {
 
 /// Sends one request and reads to the end of the connection. `None`: no server is there any more.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Option<Answer> {
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"
+    );
     speak(address, &request)
 }
 

@@ -175,7 +175,7 @@ fn force(server: &server::Server, key: &str, fence: u64, headers: &str) -> Answe
     ask(http_addr(server), "POST", &path, &headers).expect("an answer")
 }
 
-/// As a program on this machine sends it. `ask` names another host, so this names the right one.
+/// As a program sends it.
 const MEANT: &str = "X-Fencepost-Operator: 1\r\n";
 
 fn bearer(name: &str) -> String {
@@ -190,6 +190,49 @@ fn force_here(server: &server::Server, key: &str, fence: u64, headers: &str) -> 
          Connection: close\r\nContent-Length: 0\r\n{headers}\r\n"
     );
     speak(address, &request).expect("an answer")
+}
+
+/// Asks under the name of a host, which a web site can have resolve to this machine.
+fn ask_as(host: &str, server: &server::Server, method: &str, path: &str) -> Answer {
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n{MEANT}\r\n"
+    );
+    speak(http_addr(server), &request).expect("an answer")
+}
+
+#[test]
+fn a_web_site_that_names_itself_like_this_machine_sees_nothing() {
+    let server = start_with(|builder| builder.http(free_port()));
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    holder.acquire("secret", 60_000);
+    for path in [
+        "/",
+        "/metrics",
+        "/stats",
+        "/contended",
+        "/sessions",
+        "/locks",
+        "/locks/secret",
+        "/history?key=secret",
+        "/cluster",
+        "/nothing",
+    ] {
+        let seen = ask_as("evil.example:7401", &server, "GET", path);
+        assert_eq!(seen.status, 403, "{path}: {seen:?}");
+        assert!(seen.error().contains("localhost"), "{path}: {seen:?}");
+    }
+    let probe = ask_as("evil.example:7401", &server, "GET", "/healthz");
+    assert_eq!(probe.status, 200, "probes tell nothing: {probe:?}");
+    for host in ["localhost", "127.0.0.1:7401", "[::1]:7401"] {
+        let seen = ask_as(host, &server, "GET", "/locks/secret");
+        assert_eq!(seen.status, 200, "{host}: {seen:?}");
+    }
+    let refused = ask_as("localhost", &server, "GET", "/metrics").body;
+    let count = refused
+        .lines()
+        .find_map(|line| line.strip_prefix("fencepost_refused_rights_total "));
+    assert_eq!(count, Some("10"));
+    server.shutdown();
 }
 
 #[test]
@@ -222,8 +265,13 @@ fn a_server_without_tokens_lets_its_own_machine_take_locks_away_and_no_web_site(
         assert_eq!(answer.status, 403, "{headers}: {answer:?}");
         assert!(answer.error().contains(word), "{headers}: {answer:?}");
     }
-    // Under a name that another site can have, as `ask` sends it.
-    let rebound = force(&server, "k", fence, MEANT);
+    // Under a name that another site can have.
+    let rebound = ask_as(
+        "evil.example",
+        &server,
+        "POST",
+        &format!("/force-release?key=k&fence={fence}"),
+    );
     assert_eq!(rebound.status, 403, "{rebound:?}");
     assert!(rebound.error().contains("localhost"), "{rebound:?}");
     assert!(observer.is_held_under("k", fence), "nothing has happened");

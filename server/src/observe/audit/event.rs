@@ -131,9 +131,19 @@ impl Begun {
 
 /// What the server tells of itself.
 pub(super) enum ServerEvent {
-    GraceOver { claimed: u64 },
-    Lead { term: u64, counts: RestoredCounts },
+    GraceOver {
+        claimed: u64,
+    },
+    Lead {
+        term: u64,
+        counts: RestoredCounts,
+    },
     Follow,
+    /// An operator changed the cluster over HTTP.
+    Changed {
+        by: Arc<Operator>,
+        change: String,
+    },
 }
 
 /// How the server before this one stopped.

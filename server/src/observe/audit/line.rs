@@ -5,6 +5,7 @@ use super::event::{
     What, Who,
 };
 use crate::observe::json_text::text_and_hex;
+use crate::session::operator::Operator;
 use crate::session::redis_form;
 use engine::Lost;
 use serde::Serialize;
@@ -138,6 +139,13 @@ struct Lead {
 }
 
 #[derive(Serialize)]
+struct Changed<'a> {
+    #[serde(flatten)]
+    who: Names<'a>,
+    change: &'a str,
+}
+
+#[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,
@@ -167,6 +175,10 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
         }
         About::Server(ServerEvent::Follow) => {
             append_remark(out, seq, time, "follow", Nothing {});
+        }
+        About::Server(ServerEvent::Changed { by, change }) => {
+            let who = operator_names(by);
+            append_remark(out, seq, time, "cluster", Changed { who, change });
         }
         About::Refusal(refused) => append_refusal(out, seq, time, refused),
     }
@@ -223,11 +235,7 @@ fn names(who: &Who) -> Names<'_> {
             address: Some(&actor.address),
             token_name: actor.token_name.as_deref(),
         },
-        Who::Operator(operator) => Names {
-            address: Some(&operator.address),
-            token_name: Some(&*operator.token_name).filter(|name| !name.is_empty()),
-            ..Names::default()
-        },
+        Who::Operator(operator) => operator_names(operator),
         Who::Session(session) => Names {
             session_id: Some(session.public_id),
             client_name: Some(&session.client_name),
@@ -238,6 +246,14 @@ fn names(who: &Who) -> Names<'_> {
             ..Names::default()
         },
         Who::Unknown => Names::default(),
+    }
+}
+
+fn operator_names(operator: &Operator) -> Names<'_> {
+    Names {
+        address: Some(&operator.address),
+        token_name: Some(&*operator.token_name).filter(|name| !name.is_empty()),
+        ..Names::default()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Keys in paths and parameters in queries. Keys are any bytes, so percent-encoding is decoded to
 //! bytes, here and nowhere else.
 
+use crate::config::Peers;
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
+use std::fmt;
 
 /// Whether a query names this flag, and names nothing else. `None`: it names something else.
 pub(super) fn flag(query: Option<&str>, name: &str) -> Option<bool> {
@@ -116,6 +118,58 @@ pub(super) fn key_and_fence(query: &str) -> Result<(Vec<u8>, u64), String> {
     }
 }
 
+/// What a cluster can be asked to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Add { node: u64, peer: String },
+    Remove { node: u64 },
+    Transfer { to: u64 },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Add { node, peer } => write!(f, "add node {node} at {peer}"),
+            Change::Remove { node } => write!(f, "remove node {node}"),
+            Change::Transfer { to } => write!(f, "have node {to} lead"),
+        }
+    }
+}
+
+/// The change that the end of a path and a query ask for. The error is a sentence for its author.
+pub(super) fn change_of(what: &str, query: &str) -> Result<Change, String> {
+    let (mut id, mut peer) = (None, None);
+    let id_name = match what {
+        "transfer" => "to",
+        _ => "node",
+    };
+    for (name, value) in pairs(query) {
+        match name {
+            name if name == id_name => {
+                id = Some(number(&value).ok_or_else(|| format!("{name} is the id of a node"))?);
+            }
+            "peer" if what == "add" => {
+                let address = String::from_utf8(value).ok();
+                // As the settings of a node read it.
+                let is_address = |address: &String| Peers::parse(&format!("1={address}")).is_ok();
+                let address = address.filter(is_address);
+                peer = Some(address.ok_or("peer is HOST:PORT, where the other nodes reach it")?);
+            }
+            name => return Err(format!("there is no parameter {name:?} here")),
+        }
+    }
+    match (what, id, peer) {
+        ("add", Some(node), Some(peer)) => Ok(Change::Add { node, peer }),
+        ("add", ..) => {
+            Err("node and peer say which node, and where the others reach it".to_owned())
+        }
+        ("remove", Some(node), None) => Ok(Change::Remove { node }),
+        ("transfer", Some(to), None) => Ok(Change::Transfer { to }),
+        ("remove" | "transfer", ..) => Err(format!("{id_name} says which node: its id")),
+        _ => Err("a cluster can be asked to add, remove and transfer".to_owned()),
+    }
+}
+
 /// The bytes of a key in a path.
 pub(crate) fn path_bytes(path: &str) -> Cow<'_, [u8]> {
     percent_decode(path.as_bytes()).into()
@@ -165,5 +219,36 @@ mod tests {
     fn a_path_carries_any_bytes() {
         assert_eq!(&*path_bytes("orders%2F42/%ff%00+"), b"orders/42/\xff\0+");
         assert_eq!(&*path_bytes("100%"), b"100%");
+    }
+
+    #[test]
+    fn changes_of_a_cluster_are_read_whole_or_not_at_all() {
+        let add = Change::Add {
+            node: 4,
+            peer: "10.0.0.4:7500".to_owned(),
+        };
+        assert_eq!(change_of("add", "node=4&peer=10.0.0.4%3A7500"), Ok(add));
+        assert_eq!(
+            change_of("remove", "node=3"),
+            Ok(Change::Remove { node: 3 })
+        );
+        assert_eq!(
+            change_of("transfer", "to=2"),
+            Ok(Change::Transfer { to: 2 })
+        );
+        for (what, query) in [
+            ("add", "node=4"),
+            ("add", "node=4&peer=nowhere"),
+            ("add", "node=4&peer=a%2Cb%3D1:2"),
+            ("add", "node=x&peer=a:1"),
+            ("remove", ""),
+            ("remove", "to=3"),
+            ("remove", "node=3&peer=a:1"),
+            ("transfer", "node=2"),
+            ("transfer", "to=-1"),
+            ("restore", "to=1"),
+        ] {
+            assert!(change_of(what, query).is_err(), "{what} {query}");
+        }
     }
 }
