@@ -7,7 +7,7 @@
 use super::transport::{Transport, no_delay};
 use parking_lot::RwLock;
 use std::io::{self, IoSlice};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -60,6 +60,11 @@ impl PeerTls {
         let current = Current::read(&self.files)?;
         *self.current.write() = current;
         Ok(())
+    }
+
+    /// The file of the certificate.
+    pub fn cert_file(&self) -> &Path {
+        &self.files.cert
     }
 
     /// When the certificate expires.

@@ -1,6 +1,8 @@
 //! What connections and HTTP see of the cluster.
 
 use cluster::node::{Leadership, Node};
+use cluster::peer::PeerTls;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
@@ -9,16 +11,19 @@ pub(crate) struct ClusterView {
     pub(crate) node: Node,
     /// This office serves clients.
     pub(crate) leads: bool,
+    /// What nodes show each other; `None`: they speak without TLS.
+    pub(crate) peer_tls: Option<Arc<PeerTls>>,
     leadership: watch::Receiver<Leadership>,
     is_deposed: AtomicBool,
 }
 
 impl ClusterView {
-    pub(crate) fn new(node: Node, leads: bool) -> Self {
+    pub(crate) fn new(node: Node, peer_tls: Option<Arc<PeerTls>>, leads: bool) -> Self {
         ClusterView {
             leadership: node.leadership(),
             node,
             leads,
+            peer_tls,
             is_deposed: AtomicBool::new(false),
         }
     }

@@ -26,6 +26,7 @@ use crate::storage::{Alarm, Journal, LogClock, LongLeases, Recovery, Storage};
 use crate::system::clock::Clock;
 use crate::system::panics::Failure;
 use cluster::node::Node;
+use cluster::peer::PeerTls;
 use cluster::propose::Reign;
 use cluster::types::LeaderId;
 use engine::{Engine, Fence, Settings};
@@ -53,6 +54,7 @@ pub(super) struct Lasting {
     pub(super) stop: CancellationToken,
     pub(super) started_unix_ms: u64,
     pub(super) node: Node,
+    pub(super) peer_tls: Option<Arc<PeerTls>>,
     /// openraft's runtime.
     pub(super) runtime: Handle,
 }
@@ -120,7 +122,11 @@ impl Lasting {
             // over, and then sends its clients on at once.
             stop: CancellationToken::new(),
             lease_max_ms: self.config.lease_max_ms(),
-            cluster: Some(ClusterView::new(self.node.clone(), leads)),
+            cluster: Some(ClusterView::new(
+                self.node.clone(),
+                self.peer_tls.clone(),
+                leads,
+            )),
             config: self.config.clone(),
         }
     }

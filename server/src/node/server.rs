@@ -3,7 +3,7 @@
 use super::office::{Lasting, NotBegun, Office};
 use crate::config::Config;
 use crate::conn::places::Places;
-use crate::conn::secure::Certificates;
+use crate::conn::secure::{Certificates, announce};
 use crate::core::shared::Shared;
 use crate::observe::audit;
 use crate::report::http::{Current, Http};
@@ -83,6 +83,9 @@ impl NodeServer {
         }
         let key = cluster_key(&config)?;
         let peer_tls = peer_tls(&config)?;
+        if let Some(tls) = &peer_tls {
+            announce_peer(tls);
+        }
         let stop = CancellationToken::new();
         let failure = Failure::new(on_panic, stop.clone());
         let core_count = config.thread_count() as usize;
@@ -144,6 +147,7 @@ impl NodeServer {
             stop: stop.clone(),
             started_unix_ms: since_epoch().as_millis() as u64,
             node,
+            peer_tls: peer_tls.clone(),
             runtime,
             config,
         };
@@ -259,7 +263,7 @@ impl NodeServer {
         );
         if let Some(tls) = &self.peer_tls {
             match tls.reload() {
-                Ok(()) => tracing::info!("certificates between nodes read again"),
+                Ok(()) => announce_peer(tls),
                 Err(error) => {
                     tracing::error!("the certificates between nodes stay as they were: {error}");
                 }
@@ -306,6 +310,11 @@ fn peer_tls(config: &Config) -> Result<Option<Arc<PeerTls>>, StartError> {
     let files = config.peer_files();
     let read = files.map(PeerTls::read).transpose();
     read.map_err(StartError::Tls)
+}
+
+/// Says until when the certificate between nodes is good.
+fn announce_peer(tls: &PeerTls) {
+    announce(tls.cert_file(), "between nodes", tls.not_after());
 }
 
 fn open_dir(dir: &Path) -> Result<Arc<dyn Disk>, StartError> {

@@ -66,7 +66,7 @@ struct Snapshot {
     started_unix_ms: u64,
     log: Option<LogNumbers>,
     cluster: Option<ClusterNumbers>,
-    tls: Option<TlsNumbers>,
+    tls: TlsNumbers,
 }
 
 impl Snapshot {
@@ -428,9 +428,7 @@ impl Snapshot {
         if let Some(cluster) = &self.cluster {
             cluster.show(page)?;
         }
-        if let Some(tls) = &self.tls {
-            tls.show(page)?;
-        }
+        self.tls.show(page)?;
         self.process(page)
     }
 }

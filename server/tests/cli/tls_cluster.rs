@@ -52,6 +52,12 @@ fn nodes_talk_only_to_those_of_their_authority() {
     await_condition(|| leads(&cluster).is_some());
     assert_ne!(leads(&cluster), Some(3), "node 3 has no part in it");
     let fence = cluster.detach("k");
+    let page = cluster.get(leads(&cluster).unwrap(), "/metrics");
+    let left = page.lines().find_map(|line| {
+        let value = line.strip_prefix("fencepost_peer_tls_certificate_expires_in_seconds ");
+        value?.parse::<f64>().ok()
+    });
+    assert!(left.is_some_and(|left| left > 0.0), "{left:?}");
     // Each side says why.
     await_condition(|| has_line(&cluster.nodes[&3], "no TLS with the peer"));
     let refuses = |id| {

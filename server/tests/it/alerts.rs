@@ -1,13 +1,15 @@
 //! The rules and the dashboard of `deploy/` speak of metrics that a real server has, and
 //! Prometheus's own checker finds no fault with either.
 
-use crate::common::Peer;
-use crate::http::{free_port, get, get_at, start_with_http};
+use crate::common::{Peer, start_with};
+use crate::http::{free_port, get, get_at};
 use crate::nodes::Nodes;
+use server::config::TlsPorts;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tls::issue::Authority;
 
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,11 +25,31 @@ fn names<'a>(text: &'a str, prefixes: &[&str]) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// The pages of a server by itself, with a log, and of the node that leads a cluster.
+/// The pages of a server by itself, with a log, and of the node that leads a cluster. Both have
+/// certificates: the one for clients of Redis, the other between nodes.
 fn pages() -> [String; 2] {
-    let server = start_with_http();
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new(directory.path(), "ca");
+    let own = authority.issue("own");
+    let server = start_with(|builder| {
+        builder.http(free_port()).with(|config| {
+            config.tls_cert_file = Some(own.cert.clone());
+            config.tls_key_file = Some(own.key.clone());
+            config.tls_ports = TlsPorts {
+                native: false,
+                redis: true,
+                http: false,
+            };
+            config.redis_listen = Some(free_port());
+        })
+    });
     Peer::connect(server.local_addr(), "peer").acquire("k", 60_000);
-    let nodes = Nodes::start_with(3, |config| config.http = Some(free_port()));
+    let nodes = Nodes::start_with(3, |config| {
+        config.http = Some(free_port());
+        config.peer_tls_ca_file = Some(authority.file().to_owned());
+        config.peer_tls_cert_file = Some(own.cert.clone());
+        config.peer_tls_key_file = Some(own.key.clone());
+    });
     let leader = nodes.node(nodes.leader());
     let node = get_at(leader.http_addr().expect("it has HTTP"), "/metrics");
     [get(&server, "/metrics").body, node.body]

@@ -2,7 +2,7 @@
 
 use crate::config::{ClientAuth, Config};
 use parking_lot::RwLock;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -65,21 +65,9 @@ impl Certificates {
 
     /// Logs which certificate is in use, and a warning if it ends soon.
     pub(crate) fn announce(&self) {
-        let file = self.files.cert.display();
         let facts = self.current.read().facts.clone();
-        let until = humantime::format_rfc3339_seconds(facts.not_after);
         let names: Vec<&str> = facts.names.iter().collect();
-        let names = names.join(", ");
-        match facts.not_after.duration_since(SystemTime::now()) {
-            Ok(left) if left > ENDS_SOON => {
-                tracing::info!(%until, names, "the certificate in {file} is in use");
-            }
-            _ => tracing::warn!(
-                %until,
-                names,
-                "the certificate in {file} ends soon: renew it, and send SIGHUP"
-            ),
-        }
+        announce(&self.files.cert, &names.join(", "), facts.not_after);
     }
 
     /// What the next handshake goes by.
@@ -89,12 +77,7 @@ impl Certificates {
 
     /// In how many seconds the certificate expires; negative, if it has.
     pub(crate) fn seconds_left(&self, now: SystemTime) -> i64 {
-        let not_after = self.current.read().facts.not_after;
-        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        match not_after.duration_since(now) {
-            Ok(left) => seconds(left),
-            Err(past) => -seconds(past.duration()),
-        }
+        seconds_until(self.current.read().facts.not_after, now)
     }
 
     /// A handshake was completed. Counted in one place for all threads: they are few.
@@ -124,5 +107,29 @@ impl Files {
         };
         let config = server_config(identity, clients, self.version_min)?;
         Ok(Current { config, facts })
+    }
+}
+
+/// Logs that a certificate is in use, and a warning if it ends soon.
+pub(crate) fn announce(file: &Path, names: &str, not_after: SystemTime) {
+    let (file, until) = (file.display(), humantime::format_rfc3339_seconds(not_after));
+    match not_after.duration_since(SystemTime::now()) {
+        Ok(left) if left > ENDS_SOON => {
+            tracing::info!(%until, names, "the certificate in {file} is in use");
+        }
+        _ => tracing::warn!(
+            %until,
+            names,
+            "the certificate in {file} ends soon: renew it, and send SIGHUP"
+        ),
+    }
+}
+
+/// Negative, if that time is over.
+pub(crate) fn seconds_until(time: SystemTime, now: SystemTime) -> i64 {
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    match time.duration_since(now) {
+        Ok(left) => seconds(left),
+        Err(past) => -seconds(past.duration()),
     }
 }

@@ -11,7 +11,7 @@ mod halves;
 mod handshake;
 mod plain;
 
-pub(crate) use certificates::Certificates;
+pub(crate) use certificates::{Certificates, announce, seconds_until};
 pub(crate) use halves::{SecureReadHalf, SecureSocket, SecureWriteHalf};
 pub(crate) use handshake::{NotSecured, shake_hands};
 pub(crate) use plain::Guess;
