@@ -52,6 +52,17 @@ pub(crate) struct Connection {
     rights_generation: Cell<u64>,
 }
 
+/// What a change of rights has left of those of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Footing {
+    /// All of them, at least.
+    Kept,
+    /// It has lost a role or a prefix.
+    Narrowed,
+    /// Its name is not known any more, and it may do nothing.
+    Gone,
+}
+
 /// Shared by all cores, and counted by this one alone.
 pub(crate) type OwnCount<T> = Rc<Arc<T>>;
 
@@ -109,25 +120,37 @@ impl Connection {
         *self.entitlement.borrow_mut() = Rc::new(entitlement);
     }
 
-    /// Goes by the latest book of rights. `false`: it does not know the peer's name any more, and
-    /// the peer may do nothing.
+    /// Goes by the latest book of rights.
     #[inline]
-    pub(crate) fn go_by(&self, rights: &Rights) -> bool {
-        self.rights_generation.get() == rights.generation() || self.look_up(rights)
+    pub(crate) fn go_by(&self, rights: &Rights) -> Footing {
+        match self.rights_generation.get() == rights.generation() {
+            true => Footing::Kept,
+            false => self.look_up(rights),
+        }
     }
 
     #[cold]
-    fn look_up(&self, rights: &Rights) -> bool {
+    fn look_up(&self, rights: &Rights) -> Footing {
         self.rights_generation.set(rights.generation());
-        let name = self.entitlement().name().clone();
+        let before = self.entitlement();
+        let name = before.name().clone();
         // A peer without a name has shown nothing yet.
         let found = match name.is_empty() {
             true => Some(rights.of_stranger().clone()),
             false => rights.of_name(&name),
         };
-        let is_known = found.is_some();
+        let footing = match &found {
+            None => Footing::Gone,
+            Some(found) if !before.is_within(found) => Footing::Narrowed,
+            Some(_) => Footing::Kept,
+        };
         self.entitle(found.unwrap_or_else(|| rights.of_nothing().clone()));
-        is_known
+        footing
+    }
+
+    /// Whether the peer waits for a lock.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waits.borrow().is_empty()
     }
 
     /// Who acts here, as the audit log names it.

@@ -49,6 +49,11 @@ pub(crate) trait Dialect {
     /// The connection was woken: what a blocked peer waits for may have come.
     fn look_again(&mut self) {}
 
+    /// Whether the peer hears of what others do, beyond the locks that it waits for.
+    fn is_listening(&self) -> bool {
+        false
+    }
+
     /// The peer, as long as it has not introduced itself.
     fn stranger(&self) -> Option<&Stranger> {
         None

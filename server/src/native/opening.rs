@@ -40,6 +40,8 @@ struct Refusal {
     leader: String,
     /// It speaks another protocol, and is answered in that.
     stray: Option<Stray>,
+    /// The name of the token that it showed.
+    token_name: Option<Arc<str>>,
 }
 
 impl Refusal {
@@ -49,6 +51,7 @@ impl Refusal {
             message: message.into(),
             leader: String::new(),
             stray: None,
+            token_name: None,
         }
     }
 
@@ -129,7 +132,8 @@ async fn introduce(
                 core.shared.rights.count_refused();
                 if let Some(audit) = core.shared.audit() {
                     let (address, why) = (address.to_string(), refusal.message.clone());
-                    audit.refused_stranger(&address, None, "hello", why);
+                    let name = refusal.token_name.clone();
+                    audit.refused_stranger(&address, name, "hello", why);
                 }
             }
             core.shared.notices.say(notice, |unsaid| {
@@ -244,7 +248,10 @@ async fn admit(
         && is_of_another(core, key, &token_name)
     {
         let message = "this session was opened with a token of another name";
-        return Err(refuse(Refusal::new(ErrorCode::FORBIDDEN, message)));
+        return Err(refuse(Refusal {
+            token_name: Some(entitlement.name().clone()),
+            ..Refusal::new(ErrorCode::FORBIDDEN, message)
+        }));
     }
     if let Opening::Resume(key) = &hello.opening
         && let Some(session) = find_session(core, key, &token_name)

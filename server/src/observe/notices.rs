@@ -26,9 +26,11 @@ pub(crate) enum Notice {
     NotTls,
     /// A peer speaks TLS to a port that does not.
     OnlyPlain,
+    /// A peer speaks HTTP to the Redis port.
+    SpeaksHttp,
 }
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 /// When each kind was last logged, and how many were left out since.
 #[derive(Default)]

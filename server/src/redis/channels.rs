@@ -29,10 +29,26 @@ pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("the name of a channel", channel, CHANNEL_BYTES_MAX)
 }
 
+/// Whether a channel has the server's own news, in the manner of Sentinel. Every client may listen to
+/// it, and none may publish there.
+pub(crate) fn is_own(channel: &[u8]) -> bool {
+    matches!(channel.first(), Some(b'+' | b'-'))
+}
+
 /// Refuses a message that is too long, or its channel. Asked before a command changes what the
 /// message reports.
 pub(crate) fn check_message(channel: &[u8], payload: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("a message", payload, MESSAGE_BYTES_MAX)?;
+    check_published(channel)
+}
+
+/// Refuses a channel that no client publishes to.
+pub(crate) fn check_published(channel: &[u8]) -> Result<(), Refusal> {
+    if is_own(channel) {
+        return Err(Refusal::text(
+            "ERR channels that begin with + or - have the server's own news, as those of Sentinel: choose another name",
+        ));
+    }
     check_name(channel)
 }
 

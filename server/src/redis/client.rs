@@ -5,8 +5,9 @@ use super::channels::{Channels, Topic};
 use super::name::Name;
 use super::port::Card;
 use super::voice::RedisVoice;
+use crate::rights::Reservation;
 use crate::session::ConnectionId;
-use engine::Tick;
+use engine::{Fence, Tick};
 use protocol::resp::Version;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) is_leaving: bool,
     pub(crate) transaction: Option<Transaction>,
     pub(crate) watched: Vec<(Name<'static>, Stamp)>,
+    /// The last lock without an end that this connection took, with its fence.
+    pub(crate) endless: Option<(Name<'static>, Fence)>,
     pub(crate) channels: BTreeSet<Box<[u8]>>,
     pub(crate) patterns: BTreeSet<Box<[u8]>>,
     pub(crate) blocked: Option<Blocked>,
@@ -69,6 +72,8 @@ pub(crate) enum Blocked {
     /// An element of one of these lists.
     Lists {
         names: Vec<Name<'static>>,
+        /// What that counts for, if there is a quota.
+        _counted: Option<Reservation>,
         until: Option<tokio::time::Instant>,
     },
 }
@@ -84,6 +89,7 @@ impl Client {
             is_leaving: false,
             transaction: None,
             watched: Vec::new(),
+            endless: None,
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             blocked: None,

@@ -31,6 +31,7 @@ mod transactions;
 
 pub(crate) use lists::{give_up_waiting, retry_pop};
 pub(crate) use needs::Needs;
+pub(crate) use set::wants_old as set_wants_old;
 pub(crate) use transactions::stamp;
 
 use super::client::Client;
@@ -41,6 +42,7 @@ use super::refusal::Refusal;
 use super::script::{self, Recognised};
 use super::section::{Entry, Section};
 use crate::conn::connection::Connection;
+use engine::Grant;
 use hashbrown::HashMap;
 use protocol::resp::{Writer, parse_integer};
 use smallvec::smallvec;
@@ -342,6 +344,14 @@ commands! {
 impl<'c> Call<'c, '_> {
     fn name(&self) -> &'c Name<'c> {
         &self.names[0]
+    }
+
+    /// Remembers a lock without an end that this connection has just taken.
+    fn note_endless(&mut self, grant: Option<&Grant>) {
+        if let Some(grant) = grant {
+            let name = self.names[0].clone().into_owned();
+            self.client.endless = Some((name, grant.fence));
+        }
     }
 
     /// The client calls itself this from now on; empty: it has no name.

@@ -4,7 +4,8 @@
 //! Channels are bounded by the same prefixes as keys. A library that puts something of its own in
 //! front of a key, in the name of a key or of a channel, needs that beginning among the prefixes.
 
-use super::command::{Command, Needs};
+use super::channels;
+use super::command::{Command, Needs, set_wants_old};
 use super::naming::Target;
 use super::refusal::Refusal;
 use crate::rights::{Entitlement, Role};
@@ -19,6 +20,10 @@ pub(super) fn check_role(
     let has = |role| entitlement.has(role);
     let is_allowed = match command.needs {
         Needs::Nothing => true,
+        // With the option GET it shows the owner token, with which a lock can be released.
+        Needs::Lock if command.name == "set" && set_wants_old(args) => {
+            has(Role::Lock) && has(Role::Read)
+        }
         Needs::Lock | Needs::Publish => has(Role::Lock),
         Needs::Read | Needs::Listing => has(Role::Read),
         Needs::LockOrRead | Needs::Script | Needs::Channel | Needs::Pattern => {
@@ -101,6 +106,20 @@ pub(super) fn charge(
     command: &Command,
     now: Tick,
 ) -> Result<(), Refusal> {
+    // What opens, keeps up or ends a connection or a transaction, and has a short answer.
+    const LEAVING: [&str; 11] = [
+        "auth",
+        "hello",
+        "ping",
+        "quit",
+        "reset",
+        "unsubscribe",
+        "punsubscribe",
+        "multi",
+        "exec",
+        "discard",
+        "unwatch",
+    ];
     const KEEPING: [&str; 10] = [
         "del",
         "unlink",
@@ -113,14 +132,13 @@ pub(super) fn charge(
         "lock.renew",
         "lock.release",
     ];
-    let must = command.needs == Needs::Nothing || KEEPING.contains(&command.name);
+    let must = KEEPING.contains(&command.name) || LEAVING.contains(&command.name);
     entitlement.charge(now, must).map_err(Refusal::Quota)
 }
 
-/// Whether the sender may listen to a channel, or to all that begin like this. Channels that begin
-/// with `+` or `-` have the server's own news, in the manner of Sentinel.
+/// Whether the sender may listen to a channel, or to all that begin like this.
 fn may_hear(entitlement: &Entitlement, channel: &[u8]) -> bool {
-    matches!(channel.first(), Some(b'+' | b'-')) || entitlement.covers(channel)
+    channels::is_own(channel) || entitlement.covers(channel)
 }
 
 /// What every channel begins with that a pattern matches, as far as the pattern says.

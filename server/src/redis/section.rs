@@ -417,12 +417,24 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The same for a lock that may take the place of another, which is no more than there was.
+    /// The same for a lock that may take the place of another. If that counts for the same quotas,
+    /// it is no more than there was. An operator that takes a lock over is not refused either.
     fn reserve_or_replace(&mut self, name: &Name<'_>) -> Result<Option<Reservation>, Refusal> {
-        let bounds = self.bounds;
-        match bounds {
-            Some(bounds) if self.is_locked(name)? => Ok(Some(bounds.count_held(name.bytes()))),
-            _ => self.reserve(name),
+        let Some(bounds) = self.bounds else {
+            return Ok(None);
+        };
+        let holdings = &self.core.shared.engine.host().losses.holdings;
+        let key = name.bytes();
+        let is_no_more = match self.look(name)? {
+            Entry::Absent | Entry::List | Entry::Set => false,
+            Entry::Foreign(_) => bounds.may_force(key),
+            Entry::Text(held) | Entry::Hash(held) => {
+                bounds.may_force(key) || holdings.counts_for(key, held.fence.get(), bounds)
+            }
+        };
+        match is_no_more {
+            true => Ok(Some(bounds.count_held(key))),
+            false => self.reserve(name),
         }
     }
 

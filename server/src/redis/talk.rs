@@ -234,6 +234,11 @@ impl Dialect for Talk {
         self.client.blocked.is_some()
     }
 
+    fn is_listening(&self) -> bool {
+        let waits_for_lists = matches!(self.client.blocked, Some(Blocked::Lists { .. }));
+        waits_for_lists || self.client.subscriptions() > 0
+    }
+
     fn blocked_until(&self) -> Option<Instant> {
         match &self.client.blocked {
             Some(Blocked::Lists { until, .. }) => *until,
@@ -309,6 +314,22 @@ impl Stage<'_> {
         }
     }
 
+    /// Ends the connection of a peer that speaks HTTP, before anything behind that is carried out.
+    #[cold]
+    fn turn_away(&self, client: &mut Client) -> Refusal {
+        client.is_leaving = true;
+        let shared = &self.core.shared;
+        shared.notices.say(Notice::SpeaksHttp, |unsaid| {
+            let address = &self.connection.actor().address;
+            tracing::warn!(
+                %address,
+                unsaid,
+                "HTTP on the Redis port: the connection is closed. A web page in a browser on that machine may have sent it"
+            );
+        });
+        Refusal::text("ERR this port speaks the protocol of Redis and not HTTP")
+    }
+
     /// Counts a command that its sender may not send, and has it in the audit log.
     fn note_refusal(&self, refusal: &Refusal, args: &[&[u8]], db: u8) {
         let shared = &self.core.shared;
@@ -332,6 +353,7 @@ impl Stage<'_> {
     ) -> Result<(), Refusal> {
         let command = match check(args, client, self.last_command.get()) {
             Ok(command) => command,
+            Err(_) if is_http(args[0]) => return Err(self.turn_away(client)),
             Err(refusal) => {
                 // What cannot be queued spoils the whole transaction.
                 if let Some(transaction) = &mut client.transaction {
@@ -516,6 +538,13 @@ fn check(
         )));
     }
     Ok(command)
+}
+
+/// Whether the first word of what should be a command is HTTP's. A page of any site can have a
+/// browser post text to this port, and each line of that text would be a command. `Host:` is in
+/// every request of a browser and before its text; the names are those that Redis itself looks for.
+fn is_http(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:")
 }
 
 fn enqueue(transaction: &mut Transaction, args: &[&[u8]]) -> Result<(), Refusal> {

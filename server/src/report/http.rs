@@ -125,6 +125,40 @@ impl Current {
 #[derive(Clone, Copy)]
 struct Sender(SocketAddr);
 
+/// How much of a path an audit line shows.
+const SHOWN_PATH_CHARS_MAX: usize = 256;
+
+/// A request, as an audit line tells of it.
+#[derive(Clone)]
+struct Sent {
+    /// Empty if it is not known.
+    address: String,
+    /// The method and the path.
+    what: String,
+}
+
+impl Sent {
+    fn of(request: &Request) -> Self {
+        let sender = request.extensions().get::<Sender>();
+        let path: String = (request.uri().path().chars())
+            .take(SHOWN_PATH_CHARS_MAX)
+            .collect();
+        Sent {
+            address: sender.map_or_else(String::new, |Sender(address)| address.to_string()),
+            what: format!("{} {path}", request.method()),
+        }
+    }
+
+    /// Counts that it was refused for want of a right, and has it in the audit log.
+    fn refused(&self, shared: &Shared, token_name: Option<Arc<str>>, why: &str) {
+        shared.rights.count_refused();
+        if let Some(audit) = shared.audit() {
+            let why = format!("{}: {why}", self.what);
+            audit.refused_stranger(&self.address, token_name, "http", why);
+        }
+    }
+}
+
 /// What every request can see.
 pub(crate) struct View {
     current: Current,
@@ -331,7 +365,9 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
         return next.run(request).await;
     }
     let rights = view.shared().rights.clone();
+    // Where no token is asked for, one that is shown proves nothing.
     let shown = request.headers().get(header::AUTHORIZATION);
+    let shown = shown.filter(|_| rights.is_required());
     let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
     // A browser shows its certificate with requests that pages of others have it send, so a
     // certificate is good for looking only.
@@ -345,7 +381,7 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
         None if view.is_local => {
             let reader = rights.of_local_reader();
             if reader.has(Role::Read) && !sender::may_be_local(request.headers()) {
-                return refuse_strange_host(&view);
+                return refuse_strange_host(&view, &request);
             }
             Some(reader.clone())
         }
@@ -354,17 +390,18 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
     let is_named = (entitlement.as_ref()).is_some_and(|one| !one.name().is_empty());
     match entitlement {
         Some(entitlement) if entitlement.has(Role::Read) || is_named && !is_look => {
+            let sent = Sent::of(&request);
             request.extensions_mut().insert(entitlement);
+            request.extensions_mut().insert(sent);
             next.run(request).await
         }
-        Some(entitlement) if is_named => forbid(&view, &entitlement, Role::Read),
+        Some(entitlement) if is_named => {
+            let sent = Sent::of(&request);
+            forbid(&view, &entitlement, Role::Read, &sent)
+        }
         _ => {
             if shown.is_some() {
-                rights.count_refused();
-                if let Some(audit) = view.shared().audit() {
-                    let why = "a wrong token".to_owned();
-                    audit.refused_stranger("", None, "http", why);
-                }
+                Sent::of(&request).refused(&view.shared(), None, "a wrong token");
             }
             let sentence = "this needs a token: send Authorization: Bearer and one that auth_token_file or auth_file knows";
             let mut response = refuse(StatusCode::UNAUTHORIZED, sentence);
@@ -378,20 +415,14 @@ async fn admit(State(view): State<Arc<View>>, mut request: Request, next: Next) 
 }
 
 /// The answer to a request without a token that a page of another site may have sent.
-fn refuse_strange_host(view: &View) -> Response {
-    let shared = view.shared();
-    shared.rights.count_refused();
+fn refuse_strange_host(view: &View, request: &Request) -> Response {
     let sentence = "without a token this must be asked of localhost or of a loopback address, by that name: another name may be that of a web site";
-    if let Some(audit) = shared.audit() {
-        audit.refused_stranger("", None, "http", sentence.to_owned());
-    }
+    Sent::of(request).refused(&view.shared(), None, sentence);
     refuse(StatusCode::FORBIDDEN, sentence)
 }
 
 /// The answer to a sender that may not do this. Counts it.
-pub(super) fn forbid(view: &View, entitlement: &Entitlement, needs: Role) -> Response {
-    let shared = view.shared();
-    shared.rights.count_refused();
+fn forbid(view: &View, entitlement: &Entitlement, needs: Role, sent: &Sent) -> Response {
     let (name, role) = (entitlement.name(), needs.name());
     let sentence = match entitlement.has(needs) {
         true => format!(
@@ -399,11 +430,8 @@ pub(super) fn forbid(view: &View, entitlement: &Entitlement, needs: Role) -> Res
         ),
         false => format!("{name:?} does not have the role {role}"),
     };
-    if let Some(audit) = shared.audit() {
-        let name = Some(name.clone()).filter(|name| !name.is_empty());
-        let why = sentence.clone();
-        audit.refused_stranger("", name, "http", why);
-    }
+    let name = Some(name.clone()).filter(|name| !name.is_empty());
+    sent.refused(&view.shared(), name, &sentence);
     refuse(StatusCode::FORBIDDEN, &sentence)
 }
 

@@ -223,6 +223,19 @@ impl Entitlement {
         self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| key.starts_with(prefix))
     }
 
+    /// Whether another has all its roles, for all its keys.
+    pub(crate) fn is_within(&self, other: &Entitlement) -> bool {
+        let roles = [Role::Lock, Role::Read, Role::Operate];
+        let keeps_roles = roles
+            .iter()
+            .all(|role| !self.has(*role) || other.has(*role));
+        let keeps_keys = match self.prefixes.is_empty() {
+            true => other.prefixes.is_empty(),
+            false => self.prefixes.iter().all(|prefix| other.covers(prefix)),
+        };
+        keeps_roles && keeps_keys
+    }
+
     /// Its prefixes; none is all keys.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = &[u8]> {
         self.prefixes.iter().map(|prefix| &**prefix)

@@ -302,6 +302,10 @@ fn digest_of(sha256: &Spanned<String>) -> Result<TokenDigest, Mistake> {
                 _ => is_hex = false,
             }
         }
+        if is_hex && digest == super::digest(b"") {
+            let problem = "this is the SHA-256 of nothing: was the token's file empty? `openssl rand -hex 32` makes a token";
+            return mistake(sha256.span(), problem);
+        }
         if is_hex {
             return Ok(digest);
         }

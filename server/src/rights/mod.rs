@@ -42,7 +42,7 @@ use quota::{Meter, Quota};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,6 +135,9 @@ impl Rights {
         let Some(book) = &self.book else {
             return Ok(None);
         };
+        for path in [&config.auth_file, &config.auth_token_file] {
+            path.as_deref().map_or(Ok(()), check_regular)?;
+        }
         let Some(new) = Book::load(config)? else {
             return Ok(None);
         };
@@ -203,6 +206,10 @@ impl Rights {
         let Some(book) = &self.book else {
             return Some(self.everything.clone());
         };
+        // No file can have one that is shorter; above all, to show nothing is no token.
+        if token.len() < TOKEN_BYTES_MIN {
+            return None;
+        }
         let shown = digest(token);
         let book = book.read();
         // One more than the index of the match; zero is none.
@@ -315,6 +322,22 @@ impl fmt::Debug for Rights {
 
 fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
+}
+
+/// Refuses what is no file. A pipe is read at the start, and once: to open it again would wait for a
+/// writer, and meanwhile no signal would be heard.
+fn check_regular(path: &Path) -> Result<(), AuthError> {
+    let unreadable = |error| AuthError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    match std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        true => Ok(()),
+        false => Err(unreadable(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is no regular file; a pipe can be read once, at the start",
+        ))),
+    }
 }
 
 /// Who else may touch a file.

@@ -157,6 +157,18 @@ impl Holdings {
         }
     }
 
+    /// Whether a lock that is held counts for every quota that bounds this sender at its key.
+    pub(crate) fn counts_for(&self, key: &[u8], fence: u64, sender: &Entitlement) -> bool {
+        let part = self.part(key).lock();
+        let holds = part.get(key).map(|holds| &holds[..]).unwrap_or_default();
+        let counted = holds.iter().find(|(other, _)| *other == fence);
+        let counted = counted.map(|(_, reservation)| &reservation.meters[..]);
+        let counted = counted.unwrap_or_default();
+        let mut bounding =
+            (sender.meters_of(key)).filter(|meter| meter.gauge(Bound::Held).is_bounded());
+        bounding.all(|meter| counted.iter().any(|other| Arc::ptr_eq(other, meter)))
+    }
+
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)

@@ -9,7 +9,7 @@
 //! that does not read are cut off in time. So is a stranger that does not introduce itself.
 
 use super::stopping;
-use crate::conn::connection::Connection;
+use crate::conn::connection::{Connection, Footing};
 use crate::conn::dialect::{Decided, Dialect, News};
 use crate::conn::places::{Overdue, Stranger};
 use crate::conn::socket::{ReadHalf, Socket, WriteHalf};
@@ -182,12 +182,29 @@ impl<'a, D: Dialect> Conversation<'a, D> {
         }
     }
 
+    /// Why the connection must end, if rights have changed. What a peer waits for or listens to was
+    /// asked for with the rights that it had then; one that has lost some of them comes back, asks
+    /// again, and hears which.
+    #[inline]
+    fn lost_rights(&self) -> Option<&'static str> {
+        match self.connection.go_by(&self.core.shared.rights) {
+            Footing::Narrowed if self.connection.is_waiting() || self.dialect.is_listening() => {
+                Some("rights of this token have been taken away; come back and ask again")
+            }
+            Footing::Gone => Some("the rights of this token have been taken away"),
+            Footing::Kept | Footing::Narrowed => None,
+        }
+    }
+
     /// Decides what was read, unless the peer is blocked or goes.
     fn decide(&mut self, unread: &mut BytesMut) -> Decided {
         let (core, connection) = (self.core, self.connection);
-        if !connection.is_closing() && !connection.go_by(&core.shared.rights) {
+        let lost = match connection.is_closing() {
+            true => None,
+            false => self.lost_rights(),
+        };
+        if let Some(message) = lost {
             unread.clear();
-            let message = "the rights of this token have been taken away";
             connection.close_with(ErrorCode::UNAUTHENTICATED, message);
             core.abandon_waits(connection);
         }

@@ -8,6 +8,7 @@ use server::Server;
 use sha2::{Digest, Sha256};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The token of a name: anything long enough.
 pub(crate) fn token(name: &str) -> String {
@@ -50,6 +51,14 @@ impl Guarded {
     pub(crate) fn write(&self, text: &str) {
         std::fs::write(rights_file(self.directory.path()), text).expect("a file");
         self.server.reload();
+    }
+
+    /// Puts a pipe in the place of the file.
+    pub(crate) fn put_pipe(&self) {
+        let path = rights_file(self.directory.path());
+        std::fs::remove_file(&path).expect("it is there");
+        let made = Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo runs").success());
     }
 
     pub(crate) fn native(&self, name: &str) -> Peer {

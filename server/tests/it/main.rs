@@ -15,6 +15,7 @@ mod hostile;
 mod http;
 mod limits;
 mod locks;
+mod loopholes;
 mod metrics;
 mod nodes;
 mod noise;

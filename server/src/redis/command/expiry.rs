@@ -104,6 +104,26 @@ impl Conditions {
     }
 }
 
+/// By how much the time that a lock has left may be rounded up.
+const ROUNDED_MS: i64 = 1;
+
+/// Asks whether the sender may give a lock an earlier end, or none, though it shows no owner token.
+/// One without an end may be given one on the connection that took it: so libraries do that send
+/// `SETNX` and then `EXPIRE`.
+fn move_end(call: &mut Call<'_, '_>) -> Result<(), Refusal> {
+    let name = call.name();
+    let (Entry::Text(held) | Entry::Hash(held)) = call.section.look(name)? else {
+        return Ok(());
+    };
+    let is_own = call.client.endless.as_ref().is_some_and(|(own, fence)| {
+        own.bytes() == name.bytes() && *fence == held.fence && held.until == Tick::NEVER
+    });
+    match is_own {
+        true => Ok(()),
+        false => call.section.force_end(name, held.fence),
+    }
+}
+
 fn set_expiry(
     call: &mut Call<'_, '_>,
     unit: Unit,
@@ -119,6 +139,11 @@ fn set_expiry(
     } else if ms <= 0 {
         call.section.remove(name)?
     } else {
+        // Without the owner token a lock is given more time by every client that may lock, since
+        // libraries renew that way, and less only by one that may take it away.
+        if left_ms < 0 || ms.saturating_add(ROUNDED_MS) < left_ms {
+            move_end(call)?;
+        }
         call.section.expire(name, Expiry::Ms(ms as u64))?
     };
     out.integer(i64::from(is_set));
@@ -132,6 +157,9 @@ pub(super) fn persist(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(
         Entry::List | Entry::Set => call.section.pttl(name)? >= 0,
         Entry::Absent | Entry::Foreign(_) => false,
     };
+    if has_end {
+        move_end(call)?;
+    }
     let is_set = has_end && call.section.expire(name, Expiry::Never)?;
     out.integer(i64::from(is_set));
     Ok(())

@@ -75,13 +75,13 @@ fn server(call: &Call<'_, '_>) -> Fields {
 
 fn clients(call: &Call<'_, '_>) -> Fields {
     let shared = &call.section.core().shared;
+    let space = call.section.space;
+    let for_lists = space.list_waiters.load(Ordering::Relaxed) as u64;
+    let blocked = u64::from(space.session.waiting()) + for_lists;
     fields([
         ("connected_clients", call.port.client_count().to_string()),
         ("maxclients", shared.config.connections_max.to_string()),
-        (
-            "blocked_clients",
-            call.section.space.session.waiting().to_string(),
-        ),
+        ("blocked_clients", blocked.to_string()),
     ])
 }
 

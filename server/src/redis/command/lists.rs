@@ -8,6 +8,7 @@ use crate::redis::refusal::Refusal;
 use crate::redis::section::{Entry, Section};
 use crate::session::ConnectionId;
 use protocol::resp::Writer;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -68,16 +69,24 @@ pub(super) fn blpop(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(),
         out.null_array();
         return Ok(());
     }
+    let counted = match (call.section.bounds, call.names.first()) {
+        (Some(bounds), Some(first)) => Some(bounds.reserve_wait(first.bytes())),
+        _ => None,
+    };
+    let counted = counted.transpose().map_err(Refusal::Quota)?;
     for name in call.names {
         let signals = call.section.signals(name)?;
         signals.wait(name.bytes(), call.connection.id);
     }
+    let waiting = &call.section.space.list_waiters;
+    waiting.fetch_add(1, Ordering::Relaxed);
     call.client.blocked = Some(Blocked::Lists {
         names: call
             .names
             .iter()
             .map(|name| name.clone().into_owned())
             .collect(),
+        _counted: counted,
         until: timeout.map(|timeout| Instant::now() + timeout),
     });
     Ok(())
@@ -126,12 +135,13 @@ pub(crate) fn retry_pop(
     Ok(false)
 }
 
-/// Leaves the queues of all lists. Wakes the next waiter of each list that has an element.
+/// Leaves the queues of all lists, once for each command that waits. Wakes the next waiter of each list that has an element.
 pub(crate) fn give_up_waiting(
     section: &mut Section<'_>,
     names: &[Name<'static>],
     connection: ConnectionId,
 ) -> Result<(), Refusal> {
+    section.space.list_waiters.fetch_sub(1, Ordering::Relaxed);
     let now = section.now;
     for name in names {
         section.signals(name)?.leave(name.bytes(), connection);

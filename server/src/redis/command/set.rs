@@ -92,6 +92,12 @@ impl<'a> Options<'a> {
     }
 }
 
+/// Whether a `SET` with these arguments answers with the value that was there.
+pub(crate) fn wants_old(args: &[&[u8]]) -> bool {
+    let options = args.get(3..).map(Options::parse);
+    matches!(options, Some(Ok(options)) if options.wants_old)
+}
+
 pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let options = Options::parse(&call.args[3..])?;
     let name = call.name();
@@ -105,7 +111,10 @@ pub(super) fn set(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), R
     // The command that nearly every lock library sends.
     if options.condition == Condition::IfAbsent && !options.wants_old {
         match call.section.add(name, &value, expiry)? {
-            Some(_) => {
+            Some(grant) => {
+                if expiry == Expiry::Never {
+                    call.note_endless(Some(&grant));
+                }
                 end_if_past(call, expiry)?;
                 out.simple("OK");
             }

@@ -11,6 +11,7 @@ use protocol::resp::Writer;
 pub(super) fn setnx(call: &mut Call<'_, '_>, out: &mut Writer<'_>) -> Result<(), Refusal> {
     let value = Value::Text(call.args[2]);
     let added = call.section.add(call.name(), &value, Expiry::Never)?;
+    call.note_endless(added.as_ref());
     out.integer(i64::from(added.is_some()));
     Ok(())
 }

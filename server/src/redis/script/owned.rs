@@ -145,7 +145,7 @@ fn delete_and_tell<'a>(
         return Ok(false);
     };
     let channel = channel(call)?;
-    channels::check_name(channel)?;
+    channels::check_published(channel)?;
     section.check_channel(channel)?;
     let is_released = section.release(name, &held).is_some();
     if is_released {
@@ -160,7 +160,7 @@ fn remove_and_tell(section: &mut Section<'_>, call: &ScriptCall<'_>) -> Result<b
         return Ok(false);
     }
     let channel = call.arg(1)?;
-    channels::check_name(channel)?;
+    channels::check_published(channel)?;
     section.check_channel(channel)?;
     let is_removed = section.remove(name)?;
     if is_removed {

@@ -19,12 +19,15 @@ use engine::{Seat, Tick};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// The keyspace, as all cores share it.
 pub(crate) struct Space {
     /// The session that holds the locks of all Redis clients.
     pub(crate) session: Arc<Session>,
     pub(crate) channels: Channels,
+    /// Commands that wait for an element of a list.
+    pub(crate) list_waiters: AtomicUsize,
     /// One mutex for each shard of the engine. Only a [`Keyspace`] locks them.
     stripes: Box<[CachePadded<Mutex<Signals>>]>,
 }
@@ -34,6 +37,7 @@ impl Space {
         Space {
             session,
             channels: Channels::default(),
+            list_waiters: AtomicUsize::new(0),
             stripes: (0..shard_count).map(|_| CachePadded::default()).collect(),
         }
     }

@@ -26,6 +26,16 @@ impl Section<'_> {
         Ok(())
     }
 
+    /// As `force`, for a lock that is to end at another time. It has a line in the audit log: the
+    /// one of its end will not say whose doing that was.
+    pub(crate) fn force_end(&self, name: &Name<'_>, fence: Fence) -> Result<(), Refusal> {
+        self.force()?;
+        if let Some(audit) = self.core.shared.audit() {
+            audit.forced(self.connection.actor(), name.bytes(), fence.get());
+        }
+        Ok(())
+    }
+
     /// Refuses a channel that the sender's prefixes do not reach. Asked before a script changes
     /// what the message reports.
     pub(crate) fn check_channel(&self, channel: &[u8]) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@
 
 use super::parameters::{Change, change_of};
 use super::sender::check_meant;
-use super::{Sender, View, answer, forbid, json, refuse};
+use super::{Sender, Sent, View, answer, forbid, json, refuse};
 use crate::rights::{Entitlement, Role};
 use crate::session::operator::Operator;
 use axum::extract::{Extension, Path, State};
@@ -43,12 +43,13 @@ pub(super) async fn status(State(view): State<Arc<View>>) -> Response {
 pub(super) async fn change(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     Extension(Sender(address)): Extension<Sender>,
     Path(what): Path<String>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
-    if let Err(sentence) = check_meant(&headers) {
+    if let Err(sentence) = check_meant(&headers, view.shared().rights.is_required()) {
         return refuse(StatusCode::FORBIDDEN, sentence);
     }
     let change = match change_of(&what, uri.query().unwrap_or("")) {
@@ -56,7 +57,7 @@ pub(super) async fn change(
         Err(sentence) => return refuse(StatusCode::BAD_REQUEST, &sentence),
     };
     if !entitlement.may_operate() {
-        return forbid(&view, &entitlement, Role::Operate);
+        return forbid(&view, &entitlement, Role::Operate, &sent);
     }
     let Some(node) = node_of(&view) else {
         return no_cluster();

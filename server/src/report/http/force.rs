@@ -7,7 +7,7 @@
 //! that is settled.
 
 use super::sender::check_meant;
-use super::{Sender, View, forbid, json, parameters, refuse};
+use super::{Sender, Sent, View, forbid, json, parameters, refuse};
 use crate::core::forcing::force_release;
 use crate::core::mail::Forced;
 use crate::rights::{Entitlement, Role};
@@ -33,12 +33,13 @@ struct Released {
 pub(super) async fn force(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     Extension(Sender(address)): Extension<Sender>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Response {
     let shared = view.shared();
-    if let Err(sentence) = check_meant(&headers) {
+    if let Err(sentence) = check_meant(&headers, view.shared().rights.is_required()) {
         return refuse(StatusCode::FORBIDDEN, sentence);
     }
     let (key, fence) = match parameters::key_and_fence(uri.query().unwrap_or("")) {
@@ -54,7 +55,7 @@ pub(super) async fn force(
         return refuse(StatusCode::BAD_REQUEST, "no lock has that fence");
     };
     if !entitlement.may_force(&key) {
-        return forbid(&view, &entitlement, Role::Operate);
+        return forbid(&view, &entitlement, Role::Operate, &sent);
     }
     if let Some(cluster) = &shared.cluster
         && !cluster.leads

@@ -4,7 +4,7 @@
 //! time, and a log of more than [`LOG_BYTES_MAX`] is left to `fencepost audit`, which reads it
 //! without the server.
 
-use super::{View, forbid, json, parameters, refuse};
+use super::{Sent, View, forbid, json, parameters, refuse};
 use crate::observe::history::{AuditKey, TimeSpan, Timeline, files, timeline};
 use crate::rights::{Entitlement, Role};
 use crate::session::redis_form;
@@ -35,6 +35,7 @@ struct History {
 pub(super) async fn history(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     uri: Uri,
 ) -> Response {
     let key = match parameters::key_of(uri.query().unwrap_or("")) {
@@ -47,7 +48,7 @@ pub(super) async fn history(
         return refuse(StatusCode::BAD_REQUEST, &sentence);
     }
     if !entitlement.may_read(&key) {
-        return forbid(&view, &entitlement, Role::Read);
+        return forbid(&view, &entitlement, Role::Read, &sent);
     }
     let Some(log) = view.shared().config.audit_log.clone() else {
         let none = History {

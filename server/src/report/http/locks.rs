@@ -1,7 +1,7 @@
 //! Locks with their holders and queues, in JSON.
 
 use super::parameters::{self, Listing};
-use super::{View, forbid, json, refuse};
+use super::{Sent, View, forbid, json, refuse};
 use crate::core::shared::Shared;
 use crate::observe::json_text::text_and_hex;
 use crate::rights::{Entitlement, Role};
@@ -99,6 +99,7 @@ struct LockHolder {
 pub(super) async fn list(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     uri: Uri,
 ) -> Response {
     let listing = match Listing::parse(uri.query().unwrap_or(""), PAGE_MAX) {
@@ -106,7 +107,7 @@ pub(super) async fn list(
         Err(sentence) => return refuse(StatusCode::BAD_REQUEST, &sentence),
     };
     if !entitlement.may_list(&listing.prefix) {
-        return forbid(&view, &entitlement, Role::Read);
+        return forbid(&view, &entitlement, Role::Read, &sent);
     }
     let shared = &view.shared();
     let limit = listing.limit.unwrap_or(PAGE);
@@ -142,6 +143,7 @@ pub(super) async fn list(
 pub(super) async fn one(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     uri: Uri,
 ) -> Response {
     let path = uri.path();
@@ -158,7 +160,7 @@ pub(super) async fn one(
         return refuse(StatusCode::BAD_REQUEST, &message);
     };
     if !entitlement.may_read(&bytes) {
-        return forbid(&view, &entitlement, Role::Read);
+        return forbid(&view, &entitlement, Role::Read, &sent);
     }
     let shared = view.shared();
     let now = shared.clock.now();

@@ -1,7 +1,7 @@
 //! `/sessions`: who is connected, in pages.
 
 use super::parameters::SessionsAsked;
-use super::{View, forbid, json, refuse};
+use super::{Sent, View, forbid, json, refuse};
 use crate::core::shared::Shared;
 use crate::rights::{Entitlement, Role};
 use crate::session::Session;
@@ -49,10 +49,11 @@ struct Entry {
 pub(super) async fn list(
     State(view): State<Arc<View>>,
     Extension(entitlement): Extension<Arc<Entitlement>>,
+    Extension(sent): Extension<Sent>,
     uri: Uri,
 ) -> Response {
     if !entitlement.may_read_all() {
-        return forbid(&view, &entitlement, Role::Read);
+        return forbid(&view, &entitlement, Role::Read, &sent);
     }
     let asked = match SessionsAsked::parse(uri.query().unwrap_or(""), PAGE_MAX) {
         Ok(asked) => asked,
