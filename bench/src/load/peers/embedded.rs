@@ -3,6 +3,7 @@
 //! apart from the generator's.
 
 use super::child::{Process, die_with_parent};
+use super::fencepost::TOKEN;
 use super::{Started, echo};
 use server::config::Durability;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -52,6 +53,8 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
         "echo" => echo::serve(announce),
         "fencepost" => fencepost(directory, server::Config::default().durability),
         FENCEPOST_TLS => fencepost_tls(directory),
+        "fencepost-rights" => fencepost_with_rights(directory, ""),
+        "fencepost-quotas" => fencepost_with_rights(directory, QUOTAS),
         "fencepost-none" => fencepost(directory, Durability::None),
         "fencepost-lease" => fencepost(directory, Durability::Lease),
         RESTART_LEASE => restartable(directory, Durability::Lease),
@@ -84,6 +87,34 @@ fn fencepost_tls(directory: PathBuf) -> io::Result<()> {
     let server = server::Server::builder().with(|config| {
         config.tls_cert_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.pem")));
         config.tls_key_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.key")));
+        config.data_dir = directory;
+        config.durability = server::Config::default().durability;
+    });
+    let server = server.start().map_err(io::Error::other)?;
+    announce(server.local_addr())?;
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Beyond what any workload needs: what is measured is the counting.
+const QUOTAS: &str =
+    "held_max = 100000000\nwaiters_max = 100000000\noperations_per_second = 1000000000\n";
+
+/// The same with a file of rights, in which the bench has a token with one role, three prefixes, of
+/// which the last is that of its keys, and these quotas.
+fn fencepost_with_rights(directory: PathBuf, quotas: &str) -> io::Result<()> {
+    let sha256 = server::hash_token(TOKEN).map_err(io::Error::other)?;
+    let rights = directory.join("rights.toml");
+    std::fs::write(
+        &rights,
+        format!(
+            "[[token]]\nname = \"bench\"\nsha256 = \"{sha256}\"\nroles = [\"lock\"]\n\
+             prefixes = [\"billing/\", \"stock/\", \"orders/\"]\n{quotas}"
+        ),
+    )?;
+    let server = server::Server::builder().with(|config| {
+        config.auth_file = Some(rights);
         config.data_dir = directory;
         config.durability = server::Config::default().durability;
     });

@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use protocol::frame::{Direction, HEADER_BYTES, LENGTH_BYTES};
 use protocol::reply::kind;
 use protocol::{
-    Acquire, ClientName, Fence, Frame, Hello, Key, Lease, Reply, Request, RequestId, limits,
+    Acquire, ClientName, Fence, Frame, Hello, Key, Lease, Reply, Request, RequestId, Token, limits,
 };
 use std::io::{self, Read, Write};
 
@@ -20,12 +20,17 @@ const LANE_BITS: u32 = 24;
 /// A frame's place of the request id.
 const ID_START: usize = LENGTH_BYTES + 2;
 
+/// What a client of a server with a file of rights shows.
+pub(super) const TOKEN: &[u8] = b"the-token-of-the-bench";
+
 /// How long the session of a link outlives its last request: longer than any workload is silent.
 const SESSION_TTL_MS: u32 = 600_000;
 
 pub(crate) struct Fencepost {
     /// Whether to say hello: every server but echo wants it.
     has_hello: bool,
+    /// Whether to show a token.
+    is_entitled: bool,
     /// Whether locks live by the session instead of by their own lease.
     is_session_bound: bool,
     count: u64,
@@ -45,6 +50,7 @@ impl Fencepost {
     pub(crate) fn new() -> Self {
         Fencepost {
             has_hello: true,
+            is_entitled: false,
             is_session_bound: false,
             count: 1,
             acquire: Template::default(),
@@ -59,6 +65,14 @@ impl Fencepost {
     pub(crate) fn echo() -> Self {
         Fencepost {
             has_hello: false,
+            ..Self::new()
+        }
+    }
+
+    /// For a server with a file of rights.
+    pub(crate) fn entitled() -> Self {
+        Fencepost {
+            is_entitled: true,
             ..Self::new()
         }
     }
@@ -124,7 +138,12 @@ impl Speaker for Fencepost {
         }
         let name = ClientName::new("bench").expect("short");
         let mut out = BytesMut::new();
+        let token = match self.is_entitled {
+            true => Token::new(TOKEN).expect("short"),
+            false => Token::default(),
+        };
         let hello = Hello {
+            token,
             session_ttl_ms: SESSION_TTL_MS,
             ..Hello::new(name)
         };

@@ -37,6 +37,10 @@ pub(crate) enum PeerName {
     FencepostLease,
     /// Fencepost with its default settings, over TLS.
     FencepostTls,
+    /// Fencepost with its default settings, for a client whose token has one role and three prefixes.
+    FencepostRights,
+    /// The same, for a token that has quotas besides: locks held, waiters, operations a second.
+    FencepostQuotas,
     /// Redis: SET NX PX, and a script that compares and deletes. No fence.
     Redis,
     /// The same, with every change on disk before it is answered: appendfsync always.
@@ -74,6 +78,8 @@ impl PeerName {
             PeerName::FencepostNone => "fencepost-none",
             PeerName::FencepostLease => "fencepost-lease",
             PeerName::FencepostTls => "fencepost-tls",
+            PeerName::FencepostRights => "fencepost-rights",
+            PeerName::FencepostQuotas => "fencepost-quotas",
             PeerName::Redis => "redis",
             PeerName::RedisTls => "redis-tls",
             PeerName::RedisAlways => "redis-always",
@@ -112,6 +118,8 @@ impl PeerName {
             PeerName::EtcdCluster => program("etcd", "etcd-server", (3, 4)),
             PeerName::Fencepost
             | PeerName::FencepostTls
+            | PeerName::FencepostRights
+            | PeerName::FencepostQuotas
             | PeerName::FencepostNone
             | PeerName::FencepostLease
             | PeerName::FencepostCluster
@@ -127,6 +135,9 @@ impl PeerName {
             PeerName::Fencepost
                 | PeerName::FencepostNone
                 | PeerName::FencepostLease
+                | PeerName::FencepostTls
+                | PeerName::FencepostRights
+                | PeerName::FencepostQuotas
                 | PeerName::FencepostCluster
                 | PeerName::Server
         )
@@ -210,6 +221,8 @@ impl Peer {
             PeerName::Fencepost
             | PeerName::FencepostNone
             | PeerName::FencepostLease
+            | PeerName::FencepostRights
+            | PeerName::FencepostQuotas
             | PeerName::Echo => embedded::start(name.as_str(), path),
             PeerName::Redis | PeerName::RedisFenced => redis::start("redis-server", path, 1, None),
             PeerName::FencepostTls => tls::start_fencepost(path),

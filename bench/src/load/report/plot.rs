@@ -267,6 +267,8 @@ fn colour(peer: PeerName) -> RGBColor {
     match peer {
         PeerName::Fencepost => RGBColor(0, 114, 178),
         PeerName::FencepostTls => RGBColor(90, 60, 200),
+        PeerName::FencepostRights => RGBColor(20, 140, 220),
+        PeerName::FencepostQuotas => RGBColor(120, 160, 240),
         PeerName::RedisTls => RGBColor(230, 60, 120),
         PeerName::FencepostNone => RGBColor(0, 70, 110),
         PeerName::FencepostLease => RGBColor(86, 180, 233),

@@ -34,6 +34,9 @@ pub(crate) fn measure(peer: &Peer, setting: Setting, options: &Options) -> Resul
             };
             with(&measure(&addresses), speaker)
         }
+        PeerName::FencepostRights | PeerName::FencepostQuotas => {
+            with(&measure(&addresses), Fencepost::entitled)
+        }
         PeerName::Echo => with(&measure(&addresses), Fencepost::echo),
         PeerName::Redis
         | PeerName::RedisTls
