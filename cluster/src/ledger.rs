@@ -358,6 +358,11 @@ impl LedgerState {
         self.ledger.reach(batch.stamp_ms);
         self.clock
             .hear(batch.reign, batch.stamp_ms, heard, host::now());
+        // It is committed and it counts: replies may leave while this thread sums it up. The ledger
+        // is held until that is done, so no later reign begins without it.
+        if let Some(own) = &self.own {
+            own.settle(batch.seq);
+        }
         for record in wal::records(&batch.records) {
             let record = record.map_err(|error| broken(index, error))?;
             let applied = self.ledger.apply(&record);
@@ -367,9 +372,6 @@ impl LedgerState {
                     self.ledger.clear_out();
                 }
             }
-        }
-        if let Some(own) = &self.own {
-            own.settle(batch.seq);
         }
         Ok(true)
     }

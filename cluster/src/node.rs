@@ -179,14 +179,11 @@ impl Node {
     /// Waits until openraft cannot go on, and says why: the disk failed, or an entry cannot be
     /// applied.
     pub async fn failed(&self) -> String {
-        let mut metrics = self.inner.raft.metrics();
-        loop {
-            if let Err(fatal) = &metrics.borrow_watched().running_state {
-                return fatal.to_string();
-            }
-            if metrics.changed().await.is_err() {
-                return "openraft has ended".to_owned();
-            }
+        let mut metrics = self.inner.raft.server_metrics();
+        while metrics.changed().await.is_ok() {}
+        match &self.inner.raft.metrics().borrow_watched().running_state {
+            Err(fatal) => fatal.to_string(),
+            Ok(()) => "openraft has ended".to_owned(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The journal of one leadership: what the cores append becomes entries, and a ticket is settled
-//! when this node's own ledger has applied its entry.
+//! when its entry is committed and counts in this node's own ledger.
 //!
 //! ```text
 //! cores --append_batch--> pending --proposer--> entries under way --openraft--> ledger --settle-->
@@ -7,9 +7,11 @@
 //! ```
 //!
 //! A batch carries what all cores have appended meanwhile, up to [`BATCH_BYTES`]; at most
-//! [`WINDOW`] are under way. A batch without records is proposed too: a core that only looked, and
-//! tells what it saw, waits for an entry that was proposed after its look. Only then is it certain
-//! that no other leader had taken over by then. So one rule is both output commit and read barrier.
+//! [`WINDOW`] are under way, and beside others only one of at least [`COMPANION_BYTES`]: what a
+//! commit costs the nodes hardly depends on what it carries. A batch without records is proposed
+//! too: a core that only looked, and tells what it saw, waits for an entry that was proposed after
+//! its look. Only then is it certain that no other leader had taken over by then. So one rule is
+//! both output commit and read barrier.
 //!
 //! openraft may refuse a write (no majority was heard from for a while) though the leadership goes
 //! on. Then everything that is not settled is proposed again, in order and under the same numbers;
@@ -37,6 +39,9 @@ use wal::{Batch, QUEUE_BYTES_MAX, Ticket};
 /// Entries under way. More would only wait for each other: a commit takes the same time for a
 /// small and for a large one.
 const WINDOW: usize = 4;
+
+/// A batch of fewer bytes waits until no other is under way.
+const COMPANION_BYTES: usize = 16 << 10;
 
 /// A reign in which nothing is settled for so long, though something is under way, is over.
 const STALLED_MAX: Duration = Duration::from_secs(2);
@@ -90,9 +95,23 @@ pub struct CommitNumbers {
 #[derive(Default)]
 struct Pending {
     batches: VecDeque<(Ticket, Batch)>,
+    /// Their bytes.
+    bytes: usize,
+    /// Entries under way.
+    under_way: usize,
     checks: Vec<(u64, u64)>,
     /// No more is taken.
     is_closed: bool,
+}
+
+impl Pending {
+    /// Whether another entry may leave now.
+    fn may_propose(&self) -> bool {
+        match self.under_way {
+            0 => true,
+            count => count < WINDOW && self.bytes >= COMPANION_BYTES,
+        }
+    }
 }
 
 struct UnderWay {
@@ -145,9 +164,14 @@ impl Reign {
             return ticket;
         }
         pending.batches.push_back((ticket, batch));
+        pending.bytes += bytes;
+        // Otherwise the proposer looks again when something under way is settled.
+        let may_propose = pending.may_propose();
         drop(pending);
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.wake.notify_one();
+        if may_propose {
+            self.wake.notify_one();
+        }
         ticket
     }
 
@@ -187,6 +211,7 @@ impl Reign {
             let mut pending = self.pending.lock();
             pending.is_closed = true;
             pending.batches.clear();
+            pending.bytes = 0;
         }
         self.announce();
         self.wake.notify_one();
@@ -209,21 +234,24 @@ impl Reign {
         }
     }
 
-    /// The ledger has applied the batch with this number.
+    /// The batch with this number is committed, and the ledger counts it.
     pub(crate) fn settle(&self, seq: u64) {
         let now = host::now();
         let mut under_way = self.under_way.lock();
         let mut settled = None;
+        let mut count = 0;
         while let Some(first) = under_way.front()
             && first.seq <= seq
         {
             let first = under_way.pop_front().expect("it is the front");
             settled = Some(first.ticket);
+            count += 1;
             self.commits
                 .us
                 .record((now - first.since).as_micros() as u64);
         }
         drop(under_way);
+        self.pending.lock().under_way -= count;
         if let Some(ticket) = settled {
             // Release, paired with `settled`.
             self.settled.store(ticket.get(), Ordering::Release);
@@ -244,9 +272,13 @@ impl Reign {
         self.heard.notify_all();
     }
 
-    /// Takes what is pending as the next entry. `None`: nothing is.
-    fn gather(&self, seq: u64) -> Option<UnderWay> {
+    /// Takes what is pending as the next entry, which is under way then. `None`: nothing is, or it
+    /// has to wait.
+    fn gather(&self, seq: u64) -> Option<Bytes> {
         let mut pending = self.pending.lock();
+        if !pending.may_propose() {
+            return None;
+        }
         let mut bytes = 0;
         let mut count = 0_usize;
         for (_, batch) in &pending.batches {
@@ -258,6 +290,8 @@ impl Reign {
         }
         let ticket = pending.batches.get(count.checked_sub(1)?)?.0;
         let taken: Vec<_> = pending.batches.drain(..count).collect();
+        pending.bytes -= bytes;
+        pending.under_way += 1;
         drop(pending);
         self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // After the last turn that it carries has appended: an end that turn knew of is not behind
@@ -270,12 +304,14 @@ impl Reign {
             .bytes
             .fetch_add(command.len() as u64, Ordering::Relaxed);
         self.commits.entries.fetch_add(1, Ordering::Relaxed);
-        Some(UnderWay {
+        let command = command.freeze();
+        self.under_way.lock().push_back(UnderWay {
             seq,
             ticket,
-            command: command.freeze(),
+            command: command.clone(),
             since: host::now(),
-        })
+        });
+        Some(command)
     }
 
     /// Proposes what is appended, until the reign is over. On openraft's runtime.
@@ -347,13 +383,8 @@ impl Reign {
                 // If it is refused, the next one will do.
                 drop(self.write(raft, leader, command).await);
             }
-            while !must_repeat
-                && self.under_way.lock().len() < WINDOW
-                && let Some(entry) = self.gather(next_seq)
-            {
+            while !must_repeat && let Some(command) = self.gather(next_seq) {
                 next_seq += 1;
-                let command = entry.command.clone();
-                self.under_way.lock().push_back(entry);
                 answers.push_back(self.write(raft, leader, command).await);
             }
             tokio::select! {

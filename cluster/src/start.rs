@@ -281,7 +281,8 @@ fn kept_entries() -> u64 {
 }
 
 async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Leadership>) {
-    let mut metrics = raft.metrics();
+    // The other metrics change with every entry, and would wake this task for nothing.
+    let mut metrics = raft.server_metrics();
     let mut last_leader = None;
     loop {
         let leadership = {
@@ -290,15 +291,12 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
             let membership = metrics.membership_config.membership();
             let voters: Vec<NodeId> = membership.voter_ids().collect();
             let members = membership.nodes();
-            let own = match metrics.state {
-                ServerState::Leader => raft.as_leader().ok().map(|own| *own.leader_id()),
-                _ => None,
-            };
+            let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
             Leadership {
-                term: metrics.current_term,
+                term: metrics.vote.leader_id.term,
                 leader: metrics.current_leader,
                 last_leader,
-                own,
+                own: leads.then_some(metrics.vote.leader_id),
                 members: members
                     .map(|(node, member)| (*node, (member.clone(), voters.contains(node))))
                     .collect(),

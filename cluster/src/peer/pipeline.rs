@@ -4,6 +4,12 @@
 //! openraft's stream of requests ends whenever there is nothing to send, and is dropped when the
 //! leadership ends; the connection outlives it. So every stream has a number, and answers to
 //! requests of an earlier one are skipped.
+//!
+//! A request without entries, other than a stream's first, only says how far the log is committed.
+//! It waits a moment for entries to travel with, whose request says that too: under load every
+//! second message would be one of these, and would wake both ends for something no client waits
+//! for. openraft takes an answer for the answer to all requests before it, so the one that was left
+//! out needs none.
 
 use super::connection::{Connection, ConnectionError};
 use super::control::STALL_TIMEOUT;
@@ -17,6 +23,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -25,6 +32,9 @@ pub(super) const APPENDS_MAX: usize = 64;
 
 /// No further request is taken while so much is not written yet.
 const GATHERED_BYTES_MAX: usize = 1 << 20;
+
+/// How long a follower may be the last to hear of a commit.
+const COMMIT_NEWS_DELAY: Duration = Duration::from_millis(10);
 
 /// A connection, and how far it has come.
 pub(super) struct AppendLine<S> {
@@ -52,6 +62,9 @@ pub(super) struct Pipeline<'s, S, I> {
     input_ended: bool,
     unanswered: VecDeque<Unanswered>,
     stall: Pin<Box<Sleep>>,
+    /// A request without entries, which waits until `news_due`.
+    news: Option<AppendEntriesRequest<Types>>,
+    news_due: Pin<Box<Sleep>>,
     is_over: bool,
 }
 
@@ -78,6 +91,8 @@ where
             input_ended: false,
             unanswered: VecDeque::new(),
             stall: Box::pin(sleep_until(Instant::now() + STALL_TIMEOUT)),
+            news: None,
+            news_due: Box::pin(sleep_until(Instant::now())),
             is_over: false,
         };
         let line = pipeline.line.as_mut().expect("it is connected");
@@ -114,12 +129,36 @@ where
                 return Ok(true);
             }
             match self.input.poll_next_unpin(cx) {
-                Poll::Ready(Some(request)) => self.send(request)?,
+                Poll::Ready(Some(request)) if request.entries.is_empty() => self.keep(request),
+                Poll::Ready(Some(request)) => {
+                    self.news = None;
+                    self.send(request)?;
+                }
                 Poll::Ready(None) => self.input_ended = true,
-                Poll::Pending => return Ok(false),
+                Poll::Pending => break,
             }
         }
+        self.send_news(cx)?;
         Ok(false)
+    }
+
+    /// Sends news of a commit that have waited for long enough.
+    fn send_news(&mut self, cx: &mut Context<'_>) -> Result<(), PipelineError> {
+        let has_room = self.unanswered.len() < APPENDS_MAX;
+        let Some(news) = self.news.take_if(|_| {
+            has_room && (self.input_ended || self.news_due.as_mut().poll(cx).is_ready())
+        }) else {
+            return Ok(());
+        };
+        self.send(news)
+    }
+
+    /// Keeps news of a commit for a moment. What is kept already is older, and says less.
+    fn keep(&mut self, news: AppendEntriesRequest<Types>) {
+        if self.news.replace(news).is_none() {
+            let due = Instant::now() + COMMIT_NEWS_DELAY;
+            self.news_due.as_mut().reset(due);
+        }
     }
 
     fn is_full(&self) -> bool {

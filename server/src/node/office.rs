@@ -34,7 +34,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use wal::Ledger;
@@ -127,7 +127,12 @@ impl Lasting {
                 self.peer_tls.clone(),
                 leads,
             )),
-            config: self.config.clone(),
+            config: Config {
+                // A client of a cluster waits for a commit, which takes longer than waking a core: a
+                // core that looks around meanwhile keeps the processor from what makes the commit.
+                spin: Duration::ZERO,
+                ..self.config.clone()
+            },
         }
     }
 

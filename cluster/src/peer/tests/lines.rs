@@ -175,6 +175,51 @@ async fn requests_that_are_ready_leave_together() {
     assert_eq!(counted.writes.load(Ordering::SeqCst) - before, 1);
 }
 
+/// A request that only says how far the log is committed.
+fn news(committed: u64) -> AppendEntriesRequest<Types> {
+    AppendEntriesRequest {
+        vote: vote(1, 1),
+        prev_log_id: Some(log_id(1, 1, committed)),
+        entries: Vec::new(),
+        leader_commit: Some(log_id(1, 1, committed)),
+    }
+}
+
+#[tokio::test]
+async fn news_of_a_commit_travel_with_entries() {
+    let node = Node::start(2).await;
+    let mut peers = Peers::new(Tcp, key(), gate(1));
+    let mut network = peers.new_client(2, &node.member()).await;
+    let mut last = append(2);
+    last.leader_commit = Some(log_id(1, 1, 1));
+    let requests = vec![append(0), append(1), news(0), news(1), last];
+    // What openraft hears of an entry goes for all requests before it.
+    assert_eq!(append_all(&mut network, requests).await, ["0", "1", "2"]);
+    all_have(std::slice::from_ref(&node), 2).await;
+}
+
+#[tokio::test]
+async fn news_of_a_commit_that_no_entry_follows_are_told_all_the_same() {
+    let node = Node::start(2).await;
+    let mut peers = Peers::new(Tcp, key(), gate(1));
+    let mut network = peers.new_client(2, &node.member()).await;
+    // The stream goes on, as it does while a leader has nothing to send.
+    let requests = vec![append(0), append(1), news(0), news(1)];
+    let input = stream::iter(requests).chain(stream::pending());
+    let mut results = network.stream_append(input, option()).await.unwrap();
+    for expected in [0, 1, 1] {
+        let result = timeout(PATIENCE, results.next()).await.expect("no answer");
+        let end = result.unwrap().unwrap().unwrap();
+        assert_eq!(end.unwrap().index(), expected);
+    }
+    all_have(std::slice::from_ref(&node), 2).await;
+    drop(results);
+    // At the end of a stream they are told at once.
+    let answers = append_all(&mut network, vec![append(2), news(2)]).await;
+    assert_eq!(answers, ["2", "2"]);
+    all_have(&[node], 3).await;
+}
+
 #[tokio::test]
 async fn a_stream_that_ends_in_a_conflict_leaves_the_connection_to_the_next() {
     let node = Node::start(2).await;
