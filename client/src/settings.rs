@@ -1,6 +1,7 @@
 //! What a client was built with, checked.
 
 use crate::error::Error;
+use protocol::TraceId;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,15 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) trace_context: Option<TraceContext>,
+}
+
+impl Settings {
+    /// The trace that the caller is part of, if it tells one that can be sent: nothing fails for
+    /// its trace.
+    pub(crate) fn current_trace(&self) -> Option<Arc<str>> {
+        let told = (self.trace_context.as_ref()?)()?;
+        TraceId::new(&told).is_ok().then(|| told.into())
+    }
 }
 
 /// Tells the trace that the caller is part of.

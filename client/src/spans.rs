@@ -70,14 +70,14 @@ pub(crate) async fn working<T>(
 
 /// A lock is gone before its owner let it go.
 #[cfg(feature = "tracing")]
-pub(crate) fn lost(key: &[u8], fence: Fence, loss: Loss) {
+pub(crate) fn lost(key: &[u8], fence: Fence, trace_id: Option<&str>, loss: Loss) {
     if !matches!(loss, Loss::Released | Loss::Closed) {
-        tracing::warn!(key = %String::from_utf8_lossy(key), fence = fence.get(), "{loss}");
+        tracing::warn!(key = %String::from_utf8_lossy(key), fence = fence.get(), trace_id, "{loss}");
     }
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn lost(_key: &[u8], _fence: Fence, _loss: Loss) {}
+pub(crate) fn lost(_key: &[u8], _fence: Fence, _trace_id: Option<&str>, _loss: Loss) {}
 
 /// A connection was opened.
 #[cfg(feature = "tracing")]

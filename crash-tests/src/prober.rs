@@ -7,7 +7,7 @@ use crate::worker::Shared;
 use bytes::{Buf, BytesMut};
 use protocol::{
     Acquire, Claim, ClientName, Direction, Fence, Frame, Hello, Key, Lease, Metadata, Mode,
-    Opening, Reply, Request, RequestId, SessionKey, limits,
+    Opening, Reply, Request, RequestId, SessionKey, TraceId, limits,
 };
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -150,6 +150,7 @@ impl Prober {
                 lease,
                 hold_count: 1,
                 metadata: Metadata::default(),
+                trace_id: TraceId::default(),
             });
             self.try_again(connection, "a claim", key, fence, &claim)?;
         }

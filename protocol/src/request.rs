@@ -132,6 +132,8 @@ pub enum Request<'a> {
         key: Key<'a>,
         /// Of which grant, so that the next holder keeps its lock.
         fence: Fence,
+        /// Of the operator, for the audit log.
+        trace_id: TraceId<'a>,
     },
     /// For operators: ends a session, as its client's `Goodbye` would; its connections are closed.
     /// Answered by `Bye`, or by the error `session_unknown`.
@@ -204,6 +206,8 @@ pub struct Claim<'a> {
     pub hold_count: u32,
     /// As it was given to the acquire.
     pub metadata: Metadata<'a>,
+    /// As it was given to the acquire; the server that knew it is gone.
+    pub trace_id: TraceId<'a>,
 }
 
 impl<'a> Request<'a> {
@@ -255,6 +259,7 @@ impl<'a> Request<'a> {
             op::FORCE_RELEASE => Self::ForceRelease {
                 fence: reader.fence()?,
                 key: reader.key()?,
+                trace_id: read_trace_id(reader)?,
             },
             op::END_SESSION => Self::EndSession {
                 session_id: SessionId::new(reader.u64("the id of the session")?),
@@ -311,11 +316,18 @@ impl<'a> Request<'a> {
                 writer.ttl_ms(lease);
                 writer.bytes(key.as_bytes());
             }
-            Self::Release { key, fence }
-            | Self::Downgrade { key, fence }
-            | Self::ForceRelease { key, fence } => {
+            Self::Release { key, fence } | Self::Downgrade { key, fence } => {
                 writer.u64(fence.get());
                 writer.bytes(key.as_bytes());
+            }
+            Self::ForceRelease {
+                key,
+                fence,
+                trace_id,
+            } => {
+                writer.u64(fence.get());
+                writer.bytes(key.as_bytes());
+                writer.option(tag::TRACE_ID, trace_id.as_bytes());
             }
             Self::Cancel { acquire_id } => writer.u64(acquire_id.get()),
             Self::EndSession { session_id } => writer.u64(session_id.get()),
@@ -457,11 +469,13 @@ impl<'a> Claim<'a> {
             mode: mode_of(flags),
             hold_count: 1,
             metadata: Metadata::default(),
+            trace_id: TraceId::default(),
         };
         let mut options = reader.options();
         while let Some((tag, value)) = options.next()? {
             match tag {
                 tag::METADATA => claim.metadata = Metadata::new(value)?,
+                tag::TRACE_ID => claim.trace_id = TraceId::from_wire(value)?,
                 tag::HOLD_COUNT => claim.hold_count = read_hold_count(value)?,
                 _ => {}
             }
@@ -474,6 +488,7 @@ impl<'a> Claim<'a> {
         writer.ttl_ms(self.lease);
         writer.bytes(self.key.as_bytes());
         writer.option(tag::METADATA, self.metadata.as_bytes());
+        writer.option(tag::TRACE_ID, self.trace_id.as_bytes());
         write_hold_count(self.hold_count, writer);
     }
 
@@ -487,6 +502,18 @@ const fn lease_flags(lease: Lease) -> u8 {
         Lease::Ttl { .. } => 0,
         Lease::Session => FLAG_SESSION_BOUND,
     }
+}
+
+/// Empty when it is not told. Reads to the end of the optional fields.
+fn read_trace_id<'a>(reader: &mut Reader<'a>) -> Result<TraceId<'a>, DecodeError> {
+    let mut trace_id = TraceId::default();
+    let mut options = reader.options();
+    while let Some((tag, value)) = options.next()? {
+        if tag == tag::TRACE_ID {
+            trace_id = TraceId::from_wire(value)?;
+        }
+    }
+    Ok(trace_id)
 }
 
 fn read_limit(reader: &mut Reader<'_>, limit_max: u16) -> Result<u16, DecodeError> {

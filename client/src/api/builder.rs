@@ -264,12 +264,15 @@ impl Builder {
         self
     }
 
-    /// Has each acquire carry the trace that it is part of, so that the server's audit log names
-    /// it: what this returns is sent unless the request has a
+    /// Has each acquire and each forced release carry the trace that it is part of, so that the
+    /// server's audit log names it: what this returns is sent unless the request has a
     /// [`trace_id`](crate::LockRequest::trace_id) of its own. The text of a W3C `traceparent`
     /// header fits. A text longer than 64 bytes is not sent: a lock must not fail for its trace.
     ///
-    /// It is called once for each acquire, by the task that asks. With OpenTelemetry, return
+    /// The audit log names the trace of the acquire again where the lock ends, whether it was
+    /// released or lost.
+    ///
+    /// It is called once for each request, by the task that asks. With OpenTelemetry, return
     /// `Span::current().context().span().span_context()` in the form below.
     ///
     /// ```

@@ -424,11 +424,8 @@ impl LockRequest {
 
     /// Names the trace that the caller is part of, unless one is named already.
     fn in_its_trace(mut self) -> Self {
-        if self.trace_id.is_none()
-            && let Some(context) = &self.client.pool().settings.trace_context
-        {
-            let trace_id = context().filter(|text| TraceId::new(text).is_ok());
-            self.trace_id = trace_id.map(Arc::from);
+        if self.trace_id.is_none() {
+            self.trace_id = self.client.pool().settings.current_trace();
         }
         self
     }

@@ -127,6 +127,7 @@ impl Client {
         let ask = Ask::ForceRelease {
             key: Arc::clone(&key),
             fence,
+            trace_id: pool.settings.current_trace(),
         };
         match pool.call_soon(lane, ask, None).await? {
             Answer::Released => Ok(ForceRelease::Released),

@@ -59,6 +59,7 @@ pub(crate) enum Ask {
     ForceRelease {
         key: Arc<[u8]>,
         fence: Fence,
+        trace_id: Option<Arc<str>>,
     },
     EndSession {
         session_id: u64,
@@ -100,6 +101,10 @@ impl Ask {
         fn key_of(key: &[u8]) -> Key<'_> {
             Key::new(key).expect(CHECKED)
         }
+        fn trace_of(trace_id: &Option<Arc<str>>) -> TraceId<'_> {
+            let named = trace_id.as_deref().unwrap_or_default();
+            TraceId::new(named).expect(CHECKED)
+        }
         match self {
             Self::Ping => Request::Ping,
             Self::KeepAlive => Request::KeepAlive,
@@ -112,10 +117,7 @@ impl Ask {
                 is_reentrant: wish.is_reentrant,
                 is_detached: wish.is_detached,
                 metadata: Metadata::new(&wish.metadata).expect(CHECKED),
-                trace_id: match &wish.trace_id {
-                    Some(trace_id) => TraceId::new(trace_id).expect(CHECKED),
-                    None => TraceId::default(),
-                },
+                trace_id: trace_of(&wish.trace_id),
                 waited_ms,
             }),
             Self::Renew { key, fence, lease } => Request::Renew {
@@ -145,6 +147,7 @@ impl Ask {
                 lease: *wanted,
                 hold_count: *hold_count,
                 metadata: Metadata::new(&lease.metadata).expect(CHECKED),
+                trace_id: trace_of(&lease.trace_id),
             }),
             Self::Query { key } => Request::Query { key: key_of(key) },
             Self::List {
@@ -161,9 +164,14 @@ impl Ask {
                 limit: *limit,
             },
             Self::Stats => Request::Stats,
-            Self::ForceRelease { key, fence } => Request::ForceRelease {
+            Self::ForceRelease {
+                key,
+                fence,
+                trace_id,
+            } => Request::ForceRelease {
                 key: key_of(key),
                 fence: *fence,
+                trace_id: trace_of(trace_id),
             },
             Self::EndSession { session_id } => Request::EndSession {
                 session_id: SessionId::new(*session_id),

@@ -77,6 +77,7 @@ impl Arrival<'_> {
             is_session_bound: wish.lease == protocol::Lease::Session && hold_count == 1,
             is_auto_renewed: wish.is_auto_renewed && !wish.is_detached,
             metadata: Arc::clone(&wish.metadata),
+            trace_id: wish.trace_id.clone(),
             sent: sent.first,
         };
         let lease = if wish.is_detached {

@@ -121,6 +121,7 @@ pub(crate) struct Terms {
     pub(crate) is_session_bound: bool,
     pub(crate) is_auto_renewed: bool,
     pub(crate) metadata: Arc<[u8]>,
+    pub(crate) trace_id: Option<Arc<str>>,
     /// When the request was first sent.
     pub(crate) sent: Moment,
 }
@@ -131,6 +132,8 @@ pub(crate) struct Lease {
     pub(crate) serial: u64,
     pub(crate) key: Arc<[u8]>,
     pub(crate) metadata: Arc<[u8]>,
+    /// Of the acquire, for a claim and for the log.
+    pub(crate) trace_id: Option<Arc<str>>,
     pub(crate) is_session_bound: bool,
     /// `None` for a detached lock, which belongs to no session.
     life: Option<Arc<SessionLife>>,
@@ -172,6 +175,7 @@ impl Lease {
             serial,
             key: Arc::clone(&terms.key),
             metadata: Arc::clone(&terms.metadata),
+            trace_id: terms.trace_id.clone(),
             is_session_bound: terms.is_session_bound,
             life,
             gone: Notify::new(),
@@ -286,7 +290,7 @@ impl Lease {
         if let Some(life) = &self.life {
             life.counters.count_loss(loss);
         }
-        spans::lost(&self.key, fence, loss);
+        spans::lost(&self.key, fence, self.trace_id.as_deref(), loss);
         self.gone.notify_waiters();
     }
 

@@ -107,6 +107,14 @@ async fn acquires_and_work_are_spans_with_fence_and_trace() {
     let client = connect(&server).await;
     let request = client.lock("orders/42").trace_id(TRACEPARENT);
     let fence = request.with(|fence| async move { fence }).await.unwrap();
+    let request = client.lock("taken").trace_id("of-the-loser");
+    let taken = request.acquire().await.unwrap();
+    let operator = connect(&server).await;
+    operator
+        .force_release("taken", taken.fence())
+        .await
+        .unwrap();
+    in_time(taken.lost()).await;
     let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
     let ends = |span: &str| {
         let has = |line: &&str| line.contains(span) && line.contains("close");
@@ -120,6 +128,10 @@ async fn acquires_and_work_are_spans_with_fence_and_trace() {
         }
         assert!(line.contains(TRACEPARENT), "{line}");
     }
+    let is_loss = |line: &&str| line.contains("WARN") && line.contains("key=taken");
+    let loss = written.lines().find(is_loss);
+    let loss = loss.unwrap_or_else(|| panic!("no loss in\n{written}"));
+    assert!(loss.contains("of-the-loser"), "{loss}");
 }
 
 /// The line of a grant in the audit log, once it is there.

@@ -126,6 +126,7 @@ fn documented_requests_are_the_bytes_we_send() {
         lease: Lease::Ttl { ttl_ms: 30_000 },
         hold_count: 2,
         metadata: Metadata::new(b"job 7").unwrap(),
+        trace_id: TraceId::default(),
     };
     let (key, fence) = (key(), fence());
     let requests = [
@@ -181,7 +182,15 @@ fn documented_requests_are_the_bytes_we_send() {
             },
         ),
         ("stats-request", 15, Request::Stats),
-        ("force-release", 16, Request::ForceRelease { key, fence }),
+        (
+            "force-release",
+            16,
+            Request::ForceRelease {
+                key,
+                fence,
+                trace_id: TraceId::new("4bf92f3577b34da6").unwrap(),
+            },
+        ),
         (
             "end-session",
             18,

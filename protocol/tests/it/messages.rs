@@ -210,6 +210,7 @@ impl Parts {
                 lease: self.lease(),
                 hold_count: self.hold_count(),
                 metadata: self.metadata(),
+                trace_id: TraceId::new(&self.text).unwrap(),
             }),
             Request::Query { key },
             Request::List {
@@ -222,7 +223,11 @@ impl Parts {
                 limit: self.page,
             },
             Request::Stats,
-            Request::ForceRelease { key, fence },
+            Request::ForceRelease {
+                key,
+                fence,
+                trace_id: TraceId::new(&self.text).unwrap(),
+            },
             Request::EndSession {
                 session_id: SessionId::new(self.large[0]),
             },

@@ -68,6 +68,8 @@ impl ServerArgs {
             .address(&self.server)
             .name(ClientName::clipped(name).as_str())
             .connections(1)
+            // Where the caller traces what it does, the server's audit log names the trace.
+            .trace_context(|| std::env::var("TRACEPARENT").ok())
             .connect_timeout(self.timeout)
             .request_timeout(self.timeout);
         if let Some(path) = &self.token_file {

@@ -57,7 +57,7 @@ pub(super) struct LockArgs {
 const NOTES: &str = "\
 The command finds the key in FENCEPOST_KEY and the fence of its lock in FENCEPOST_FENCE. Pass the fence on to the \
 resource that the lock protects, and let it refuse fences smaller than one it has seen. Then a command that was stopped \
-too late, or not at all, does no harm. If TRACEPARENT is set, the server's audit log has it beside the grant.
+too late, or not at all, does no harm. If TRACEPARENT is set, the server's audit log has it beside the grant and the end.
 
 When the lock is lost, because an operator released it or the server cannot be reached for too long, the command and \
 what it has started get TERM, and KILL after --kill-after. At a terminal only the command itself does. TERM, INT, HUP, \
@@ -80,11 +80,6 @@ Examples:
 
 Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
 was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`.";
-
-/// Whether a text fits where an acquire names its trace.
-fn is_traceable(text: &str) -> bool {
-    !text.is_empty() && text.len() <= limits::TRACE_ID_BYTES_MAX
-}
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
     parse_time_within(text, Duration::from_millis(1), limits::TTL_MS_MAX)
@@ -168,13 +163,6 @@ async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
     }
     if let Some(note) = &args.note {
         request = request.metadata(note.as_bytes());
-    }
-    // Where the caller traces what it does, the server's audit log names the trace.
-    if let Some(trace) = std::env::var("TRACEPARENT")
-        .ok()
-        .filter(|text| is_traceable(text))
-    {
-        request = request.trace_id(trace);
     }
     match request.acquire().await {
         Ok(guard) => Ok(Some((client, guard))),

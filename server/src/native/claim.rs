@@ -49,7 +49,7 @@ impl Batch {
                     mode: old.mode,
                     span: claim.lease.into(),
                     note: old.metadata,
-                    trace_id: "",
+                    trace_id: claim.trace_id.as_str(),
                 };
                 if let Some(bounds) = self.connection.bounds()
                     && !was_held

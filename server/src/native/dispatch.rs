@@ -98,7 +98,11 @@ impl Batch {
                 inspect::sessions(shared, cursor, limit, now, id, out)
             }
             Request::Stats => inspect::stats(shared, id, out),
-            Request::ForceRelease { key, fence } => self.force_release(id, key, fence, now, out),
+            Request::ForceRelease {
+                key,
+                fence,
+                trace_id,
+            } => self.force_release(id, key, fence, trace_id.as_str(), now, out),
             Request::Goodbye => {
                 shared.end_session(seat.session());
                 self.core.books.session_ended(&self.connection.session);
@@ -355,6 +359,7 @@ impl Batch {
         id: RequestId,
         key: Key<'_>,
         fence: Fence,
+        trace_id: &str,
         now: Tick,
         out: &mut BytesMut,
     ) {
@@ -362,8 +367,8 @@ impl Batch {
         if engine.force_release(key, fence, now) {
             let operator = &self.connection.session;
             tracing::info!(key = %key.as_bytes().escape_ascii(), fence = fence.get(),
-                by = &*operator.client_name, "lock taken away by force");
-            (self.core.books).forced(&self.connection, key.as_bytes(), fence, now);
+                by = &*operator.client_name, trace_id = named(trace_id), "lock taken away by force");
+            (self.core.books).forced(&self.connection, key.as_bytes(), fence, trace_id, now);
             Reply::Released { remaining_count: 0 }.append(id, out);
         } else {
             let why = engine.why_not_held(key, fence);
@@ -510,6 +515,11 @@ impl Dialect for Batch {
     fn leave(&mut self) {
         self.connection.session.detach(self.connection.id);
     }
+}
+
+/// For a line of the log, which has the field only if there is something to say.
+fn named(trace_id: &str) -> Option<&str> {
+    (!trace_id.is_empty()).then_some(trace_id)
 }
 
 /// Whether the grant that was named has ended in this life of the server.

@@ -28,6 +28,7 @@ mod line;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod writer;
 
 pub(crate) use event::{Event, LastStop, Restoration, Start};
@@ -182,14 +183,17 @@ impl Audit {
         self.leave_lock(loss.key.bytes(), loss.fence.get(), who, what);
     }
 
-    /// An operator took a lock away.
-    pub(crate) fn forced(&self, operator: Arc<Actor>, key: &[u8], fence: u64) {
-        self.leave_lock(key, fence, Who::Client(operator), What::Force);
+    /// An operator took a lock away, as a part of its own trace.
+    pub(crate) fn forced(&self, operator: Arc<Actor>, key: &[u8], fence: u64, trace_id: &str) {
+        let trace_id = (!trace_id.is_empty()).then(|| trace_id.into());
+        self.leave_lock(key, fence, Who::Client(operator), What::Force { trace_id });
     }
 
     /// An operator took a lock away over HTTP.
     pub(crate) fn forced_over_http(&self, operator: Arc<Operator>, key: &[u8], fence: u64) {
-        self.leave_lock(key, fence, Who::Operator(operator), What::Force);
+        let trace_id = operator.trace_id.clone();
+        let who = Who::Operator(operator);
+        self.leave_lock(key, fence, who, What::Force { trace_id });
     }
 
     /// A client asked for something that it has no right to.

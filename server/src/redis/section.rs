@@ -361,7 +361,7 @@ impl<'a> Section<'a> {
                 .force_release(name.key(), fence, self.now)
             {
                 taken = true;
-                (core.books).forced(self.connection, name.bytes(), fence, self.now);
+                (core.books).forced(self.connection, name.bytes(), fence, "", self.now);
             }
         }
         taken

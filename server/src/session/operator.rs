@@ -8,4 +8,6 @@ pub(crate) struct Operator {
     pub(crate) token_name: Arc<str>,
     /// Where it connected from.
     pub(crate) address: Box<str>,
+    /// The trace that its request is part of, if it named one.
+    pub(crate) trace_id: Option<Arc<str>>,
 }

@@ -15,7 +15,9 @@ mod witness;
 use crate::config::{Config, Durability};
 use crate::{Builder, Server};
 use client::{Client, Told};
-use protocol::{Acquire, Claim, Fence, Key, Lease, Metadata, Mode, Opening, Request, SessionKey};
+use protocol::{
+    Acquire, Claim, Fence, Key, Lease, Metadata, Mode, Opening, Request, SessionKey, TraceId,
+};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -298,6 +300,7 @@ impl Story {
                 lease: Lease::Ttl { ttl_ms: 400 },
                 hold_count: 1,
                 metadata: Metadata::default(),
+                trace_id: TraceId::default(),
             });
             if let Told::Granted { fence, ttl_ms } = client.ask(&claim) {
                 assert_eq!(fence, promise.fence, "{self}\na claim changed a fence");

@@ -1,9 +1,10 @@
 //! A trace that the caller names is found again in the server's audit log and in its log.
 
-use crate::program::{Server, await_condition, end, fencepost};
+use crate::program::{Server, ask, await_condition, end, fencepost};
 use serde_json::Value;
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const OPERATOR: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
 fn traceparent_leads_to_the_grant_in_audit_log_and_log() {
@@ -19,6 +20,13 @@ fn traceparent_leads_to_the_grant_in_audit_log_and_log() {
         fence.trim().parse::<u64>().unwrap()
     };
     let fence = lock("traced", TRACEPARENT);
+    // An operator has a trace of its own, beside that of the holder.
+    let mut hold = fencepost(["lock", "forced", "--detach", "--server", &server.address]);
+    end(hold.env("TRACEPARENT", TRACEPARENT)).printed();
+    let held = ask(&server, &["query", "forced"])["holders"][0]["fence"].to_string();
+    let mut force = fencepost(["release", "forced", "--force", "--server", &server.address]);
+    let force = force.args(["--fence", &held]);
+    end(force.env("TRACEPARENT", OPERATOR)).printed();
     // Neither of these names a trace, and neither fails for it.
     lock("untraced", "");
     lock("too-long", &"0".repeat(65));
@@ -45,8 +53,26 @@ fn traceparent_leads_to_the_grant_in_audit_log_and_log() {
         "{audited:?}"
     );
     assert!(!audited.is_empty(), "{lines:?}");
-    let mut traced = lines.iter().filter(|line| !line["trace_id"].is_null());
-    assert!(traced.all(|line| line["key"] == "traced"), "{lines:?}");
+    let mut untraced = lines.iter().filter(|line| line["trace_id"].is_null());
+    assert!(untraced.all(|line| line["key"] != "traced"), "{lines:?}");
+    let told = |key: &str, event: &str| {
+        let is_told = |line: &&Value| line["key"] == key && line["event"] == event;
+        let line = lines.iter().find(is_told);
+        line.map_or(Value::Null, |line| line["trace_id"].clone())
+    };
+    assert_eq!(told("traced", "release"), TRACEPARENT, "{lines:?}");
+    assert_eq!(told("forced", "loss"), TRACEPARENT, "{lines:?}");
+    assert_eq!(told("forced", "force"), OPERATOR, "{lines:?}");
+    for key in ["untraced", "too-long"] {
+        assert_eq!(told(key, "grant"), Value::Null, "{lines:?}");
+    }
+
+    let log = audit.display().to_string();
+    let arguments = ["audit", "forced", "--since", "1h", "--log", &log];
+    let story = end(&mut fencepost(arguments)).stdout;
+    for trace in [TRACEPARENT, OPERATOR] {
+        assert!(story.contains(&format!("trace {trace}")), "{story}");
+    }
 
     await_condition(|| !grants(&server.log()).is_empty());
     let logged = grants(&server.log());

@@ -1,12 +1,14 @@
 //! The audit log: every way a lock is granted and ends, in the file.
 
 use crate::common::{
-    OwnedPush, PATIENCE, Peer, acquire, granted, start_with, until, wire_fence, wire_key,
+    OwnedPush, PATIENCE, Peer, acquire, force_release, granted, start_with, until, wire_fence,
+    wire_key,
 };
 use crate::durable::{claim, wreck};
+use crate::http::{ask, free_port, http_addr};
 use crate::nodes::Nodes;
 use crate::redis::Redis;
-use protocol::{Acquire, ErrorCode, Lease, LostReason, Reply, Request, TraceId};
+use protocol::{Acquire, Claim, ErrorCode, Lease, LostReason, Reply, Request, TraceId};
 use serde_json::{Value, json};
 use server::config::Durability;
 use server::history::{AuditKey, holders_at};
@@ -113,8 +115,83 @@ fn a_grant_and_its_release_are_written_with_all_that_is_known() {
         "event": "release", "key": "orders/42", "fence": fence,
         "session_id": session_id(&a), "client_name": "worker-7", "address": address(&a),
         "hold_count": 0, "ended": "released",
+        "trace_id": "4bf92f3577b34da6",
     });
     assert_eq!(history[1], expected);
+}
+
+/// An acquire that names its trace.
+fn acquire_traced<'a>(key: &'a str, ttl_ms: u32, trace: &'a str) -> Request<'a> {
+    Request::Acquire(Acquire {
+        trace_id: TraceId::new(trace).expect("short"),
+        ..Acquire::exclusive(wire_key(key), Lease::Ttl { ttl_ms })
+    })
+}
+
+#[test]
+fn what_ends_a_hold_names_the_trace_of_its_grant_and_a_forced_release_its_own_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let server = start_with(|builder| {
+        let builder = builder.http(free_port());
+        builder.with(|config| config.audit_log = Some(path.clone()))
+    });
+    let mut a = Peer::connect(server.local_addr(), "a");
+    let mut operator = Peer::connect(server.local_addr(), "operator");
+    let expired = a.ask(&acquire_traced("expired", 1, "t-expired"), granted);
+    assert!(matches!(a.push(), OwnedPush::Lost { fence, .. } if fence == expired));
+
+    let forced = a.ask(&acquire_traced("forced", 60_000, "t-forced"), granted);
+    let force = Request::ForceRelease {
+        key: wire_key("forced"),
+        fence: wire_fence(forced),
+        trace_id: TraceId::new("t-operator").expect("short"),
+    };
+    operator.ask(&force, |reply| {
+        assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
+    });
+    let http = a.ask(&acquire_traced("http", 60_000, "t-http"), granted);
+    let headers = "X-Fencepost-Operator: 1\r\ntraceparent: t-page\r\nContent-Length: 0\r\n";
+    let by_http = format!("/force-release?key=http&fence={http}");
+    let answer = ask(http_addr(&server), "POST", &by_http, headers).expect("an answer");
+    assert_eq!(answer.status, 200, "{answer:?}");
+
+    // A further count of a hold stays in the trace that the hold began in.
+    let twice = a.ask(&acquire_traced("twice", 60_000, "t-first"), granted);
+    let again = Request::Acquire(Acquire {
+        is_reentrant: true,
+        trace_id: TraceId::new("t-second").expect("short"),
+        ..Acquire::exclusive(wire_key("twice"), Lease::Ttl { ttl_ms: 60_000 })
+    });
+    assert_eq!(a.ask(&again, granted), twice);
+    for _ in 0..2 {
+        assert!(a.release("twice", twice));
+    }
+    // The same key under another fence is another hold.
+    let untraced = a.acquire("twice", 60_000);
+    assert!(a.release("twice", untraced));
+    a.ask(&acquire_traced("session", 60_000, "t-session"), granted);
+    a.ask(&Request::Goodbye, |reply| assert_eq!(reply, Reply::Bye));
+    // Behind the goodbye, so the lock is free or about to be.
+    operator.ask(&acquire("session", 60_000, 60_000), granted);
+    server.shutdown();
+
+    let lines = lines(&path);
+    let told = |key: &str, event: &str| -> Vec<Value> {
+        let history = history(&lines, key).into_iter();
+        let events = history.filter(|line| line["event"] == event);
+        events.map(|line| line["trace_id"].clone()).collect()
+    };
+    assert_eq!(told("expired", "loss"), ["t-expired"]);
+    assert_eq!(told("forced", "loss"), ["t-forced"]);
+    assert_eq!(told("forced", "force"), ["t-operator"]);
+    assert_eq!(told("http", "loss"), ["t-http"]);
+    assert_eq!(told("http", "force"), ["t-page"]);
+    assert_eq!(told("session", "loss"), ["t-session"]);
+    let grants = told("twice", "grant");
+    assert_eq!(grants, [json!("t-first"), json!("t-second"), Value::Null]);
+    let releases = told("twice", "release");
+    assert_eq!(releases, [json!("t-first"), json!("t-first"), Value::Null]);
 }
 
 #[test]
@@ -162,10 +239,7 @@ fn every_way_to_lose_a_lock_has_its_word() {
     };
     assert_eq!(a.push(), lost);
     let forced = a.acquire("forced", 60_000);
-    let request = Request::ForceRelease {
-        key: wire_key("forced"),
-        fence: wire_fence(forced),
-    };
+    let request = force_release("forced", forced);
     operator.ask(&request, |reply| {
         assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
     });
@@ -457,13 +531,18 @@ fn after_a_crash_claims_have_lines_and_what_was_not_claimed_is_told_apart() {
 
     let server = start_on(left.path(), &left_log, Durability::Fence);
     let mut a = Peer::resume(server.local_addr(), "a", session, 1_000);
-    let back = a.ask(&Request::Claim(claim("claimed", claimed, 60_000)), granted);
+    let traced = Claim {
+        trace_id: TraceId::new("trace-a").expect("short"),
+        ..claim("claimed", claimed, 60_000)
+    };
+    let back = a.ask(&Request::Claim(traced), granted);
     assert_eq!(back, claimed);
     until("the grace period is over", || {
         lines(&left_log)
             .iter()
             .any(|line| line["event"] == "grace_over")
     });
+    assert!(a.release("claimed", claimed));
     server.shutdown();
 
     let lines = lines(&left_log);
@@ -478,6 +557,10 @@ fn after_a_crash_claims_have_lines_and_what_was_not_claimed_is_told_apart() {
     let history = history(&lines, "claimed");
     assert_eq!(history[1]["event"], "claim");
     assert_eq!(history[1]["address"], address(&a));
+    assert_eq!(history[2]["event"], "release");
+    for line in &history[1..] {
+        assert_eq!(line["trace_id"], "trace-a", "the claim carried it");
+    }
     assert_eq!(held_at(&left_log, "claimed", before), [claimed]);
     let key = AuditKey {
         key: b"unclaimed",

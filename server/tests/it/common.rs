@@ -4,7 +4,7 @@
 use bytes::{Buf, BytesMut};
 use protocol::{
     ClientName, ErrorCode, Frame, Hello, Key, Lease, LostReason, Metadata, Mode, Opening, Push,
-    Reply, Request, RequestId, SessionKey, limits,
+    Reply, Request, RequestId, SessionKey, TraceId, limits,
 };
 use server::{Builder, Server};
 use std::collections::HashMap;
@@ -548,6 +548,7 @@ pub(crate) fn force_release(key: &str, fence: u64) -> Request<'_> {
     Request::ForceRelease {
         key: wire_key(key),
         fence: wire_fence(fence),
+        trace_id: TraceId::default(),
     }
 }
 

@@ -3,13 +3,13 @@
 //! are at that moment.
 
 use crate::common::{
-    LONG_MS, Peer, acquire, granted, hello, hello_for, lost, plain, reentrant, release,
-    session_bound, shared, start_with, until, wire_fence, wire_key, with_metadata,
+    LONG_MS, Peer, acquire, force_release, granted, hello, hello_for, lost, plain, reentrant,
+    release, session_bound, shared, start_with, until, wire_fence, wire_key, with_metadata,
 };
 use crate::http::{free_port, get};
 use protocol::{
     Claim, Cursor, Hello, Lease, LostReason, Metadata, Mode, NotHeldReason, Opening, Prefix, Reply,
-    Request, SessionKey, SessionSecret, UnavailableReason,
+    Request, SessionKey, SessionSecret, TraceId, UnavailableReason,
 };
 use server::Server;
 use server::config::Durability;
@@ -62,6 +62,7 @@ pub(crate) fn claim(key: &str, fence: u64, ttl_ms: u32) -> Claim<'_> {
         lease: Lease::Ttl { ttl_ms },
         hold_count: 1,
         metadata: Metadata::default(),
+        trace_id: TraceId::default(),
     }
 }
 
@@ -283,10 +284,7 @@ fn in_the_grace_period_no_answer_says_that_a_key_is_free() {
             "{reply:?}"
         );
     });
-    let force = Request::ForceRelease {
-        key: wire_key("k"),
-        fence: wire_fence(fence),
-    };
+    let force = force_release("k", fence);
     other.ask(&force, |reply| {
         assert!(
             matches!(
@@ -426,10 +424,7 @@ fn with_lease_a_stop_without_notice_changes_nothing_but_the_time() {
     };
     holder.ask(&downgrade, granted);
     let forced = holder.acquire("forced", LONG_MS);
-    let force = Request::ForceRelease {
-        key: wire_key("forced"),
-        fence: wire_fence(forced),
-    };
+    let force = force_release("forced", forced);
     waiter.ask(&force, |reply| {
         assert!(matches!(reply, Reply::Released { .. }))
     });

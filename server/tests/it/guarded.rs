@@ -1,6 +1,6 @@
 //! A server with a file of rights, and peers with its tokens.
 
-use crate::common::{Peer, hello, wire_fence, wire_key};
+use crate::common::{Peer, hello};
 use crate::http::{ask, free_port, http_addr};
 use crate::redis::{self, Redis};
 use protocol::{Cursor, Hello, Prefix, Reply, Request, Token};
@@ -86,13 +86,6 @@ pub(crate) fn hello_of<'a>(name: &'a str, token: &'a str) -> Hello<'a> {
     Hello {
         token: Token::new(token.as_bytes()).expect("a short token"),
         ..hello(name)
-    }
-}
-
-pub(crate) fn force(key: &str, fence: u64) -> Request<'_> {
-    Request::ForceRelease {
-        key: wire_key(key),
-        fence: wire_fence(fence),
     }
 }
 

@@ -470,6 +470,7 @@ fn a_server_that_knows_who_holds_what_takes_no_claims() {
         lease: protocol::Lease::Ttl { ttl_ms: LONG_MS },
         hold_count: 1,
         metadata: protocol::Metadata::default(),
+        trace_id: protocol::TraceId::default(),
     });
     peer.ask(&claim, not_held);
     assert!(peer.is_held_under("k", fence));

@@ -1,6 +1,8 @@
 //! The metrics page: read by a parser that forgives nothing, and compared with what was done.
 
-use crate::common::{OwnedPush, Peer, acquire, granted, start_with, wire_fence, wire_key};
+use crate::common::{
+    OwnedPush, Peer, acquire, force_release, granted, start_with, wire_fence, wire_key,
+};
 use crate::http::{free_port, get, get_as, start_with_http};
 use protocol::{Acquire, BusyBound, Lease, Metadata, Reply, Request};
 use server::Server;
@@ -313,10 +315,7 @@ fn the_page_counts_what_was_done() {
     let second = b.reply(waiting, granted);
     a.acquire("expires", 1);
     assert!(matches!(a.push(), OwnedPush::Lost { .. }));
-    let force = Request::ForceRelease {
-        key: wire_key("k"),
-        fence: wire_fence(second),
-    };
+    let force = force_release("k", second);
     a.ask(&force, |reply| {
         assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
     });

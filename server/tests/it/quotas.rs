@@ -1,7 +1,7 @@
 //! Quotas of tokens and prefixes, on both ports.
 
-use crate::common::{LONG_MS, Peer, acquire, encode, granted, until};
-use crate::guarded::{Guarded, entry, force};
+use crate::common::{LONG_MS, Peer, acquire, encode, force_release, granted, until};
+use crate::guarded::{Guarded, entry};
 use protocol::{BusyBound, Reply, Request, RequestId};
 
 #[test]
@@ -39,7 +39,7 @@ fn quotas_bound_what_a_name_and_a_prefix_hold() {
     assert!(short > 0);
     let mut all = guarded.native("all");
     let (fences, _) = all.query("d");
-    all.ask(&force("d", fences[0]), |reply| {
+    all.ask(&force_release("d", fences[0]), |reply| {
         assert!(matches!(reply, Reply::Released { .. }), "{reply:?}");
     });
     assert_eq!(bound(&mut second, "e", 0), None);

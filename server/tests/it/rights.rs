@@ -1,8 +1,8 @@
 //! Who may do what: each role on the native port, the Redis port and HTTP, and attempts to get
 //! around them.
 
-use crate::common::{LONG_MS, Peer, acquire, release, until, wire_key};
-use crate::guarded::{Guarded, entry, force, hash, hello_of, listed, token};
+use crate::common::{LONG_MS, Peer, acquire, force_release, release, until, wire_key};
+use crate::guarded::{Guarded, entry, hash, hello_of, listed, token};
 use crate::http::{ask, http_addr};
 use protocol::{Cursor, ErrorCode, Hello, Opening, Prefix, Reply, Request};
 use server::config::Durability;
@@ -73,7 +73,7 @@ fn native_requests_need_their_role_for_their_key() {
         list("orders/"),
         session_page,
         Request::Stats,
-        force("orders/1", fence),
+        force_release("orders/1", fence),
     ] {
         assert!(is_forbidden(&mut orders, "orders", &request), "{request:?}");
     }
@@ -90,7 +90,7 @@ fn native_requests_need_their_role_for_their_key() {
         session_page,
         acquire("orders/2", LONG_MS, 0),
         release("orders/1", fence),
-        force("orders/1", fence),
+        force_release("orders/1", fence),
     ] {
         assert!(is_forbidden(&mut viewer, "viewer", &request), "{request:?}");
     }
@@ -102,21 +102,21 @@ fn native_requests_need_their_role_for_their_key() {
     assert!(is_forbidden(
         &mut watcher,
         "watcher",
-        &force("orders/1", fence)
+        &force_release("orders/1", fence)
     ));
 
     let mut ops = guarded.native("ops-orders");
     for request in [
         acquire("orders/2", LONG_MS, 0),
         query("orders/1"),
-        force("billing/1", other),
+        force_release("billing/1", other),
     ] {
         assert!(
             is_forbidden(&mut ops, "ops-orders", &request),
             "{request:?}"
         );
     }
-    let freed = ops.ask(&force("orders/1", fence), |reply| {
+    let freed = ops.ask(&force_release("orders/1", fence), |reply| {
         matches!(reply, Reply::Released { .. })
     });
     assert!(freed, "an operator takes it away");

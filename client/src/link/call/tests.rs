@@ -1,4 +1,6 @@
 use super::*;
+use crate::session::lease::Terms;
+use crate::session::lease::tests::{long_life, terms};
 use std::time::Duration;
 
 fn wish(wait_until: Option<Moment>) -> Wish {
@@ -88,7 +90,12 @@ fn requests_about_existing_locks_never_stand_behind_others() {
         class(Ask::Acquire(wish(Some(Moment::now())))),
         Class::Waiting
     );
-    assert_eq!(class(Ask::ForceRelease { key, fence }), Class::Prompt);
+    let forced = Ask::ForceRelease {
+        key,
+        fence,
+        trace_id: None,
+    };
+    assert_eq!(class(forced), Class::Prompt);
 }
 
 #[test]
@@ -132,4 +139,23 @@ fn a_leader_is_told_how_long_a_request_has_stood_in_line_elsewhere() {
     out.clear();
     impatient.send(1, true, later, &mut out);
     assert_eq!(waited_ms(&mut out), 0);
+}
+
+#[test]
+fn a_claim_names_the_trace_of_its_acquire() {
+    let now = Moment::now();
+    let ttl = Duration::from_secs(10);
+    let traced = Terms {
+        trace_id: Some("4bf92f3577b34da6".into()),
+        ..terms("orders/42", 7, ttl, now)
+    };
+    let claimed = Ask::Claim {
+        lease: Arc::new(Lease::new(1, &traced, long_life(now))),
+        wanted: protocol::Lease::Ttl { ttl_ms: 1000 },
+        hold_count: 1,
+    };
+    let Request::Claim(claim) = claimed.as_request(now, 0) else {
+        panic!("a claim");
+    };
+    assert_eq!(claim.trace_id.as_str(), "4bf92f3577b34da6");
 }

@@ -16,6 +16,7 @@ pub(crate) fn terms(key: &str, number: u64, ttl: Duration, sent: Moment) -> Term
         is_session_bound: false,
         is_auto_renewed: true,
         metadata: Arc::default(),
+        trace_id: None,
         sent,
     }
 }

@@ -203,10 +203,17 @@ impl Books {
     }
 
     /// `operator` took a lock away from its holder. That the holder lost it is booked by
-    /// [`Losses`](super::losses::Losses).
-    pub(crate) fn forced(&self, operator: &Connection, key: &[u8], fence: Fence, now: Tick) {
+    /// [`Losses`](super::losses::Losses). The trace is the operator's; empty if it named none.
+    pub(crate) fn forced(
+        &self,
+        operator: &Connection,
+        key: &[u8],
+        fence: Fence,
+        trace_id: &str,
+        now: Tick,
+    ) {
         if let Some(audit) = self.audit() {
-            audit.forced(operator.actor(), key, fence.get());
+            audit.forced(operator.actor(), key, fence.get(), trace_id);
         }
         self.record_taken_away(key, fence, now);
     }

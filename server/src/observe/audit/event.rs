@@ -93,7 +93,10 @@ pub(super) enum What {
         late_ms: u64,
     },
     /// An operator took the lock away; the loss has a line of its own.
-    Force,
+    Force {
+        /// The operator's.
+        trace_id: Option<Arc<str>>,
+    },
 }
 
 /// A hold that begins.

@@ -28,6 +28,8 @@ struct Line<'a> {
     fence: u64,
     #[serde(flatten)]
     who: Names<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
     #[serde(flatten)]
     rest: Rest<'a>,
 }
@@ -55,8 +57,6 @@ enum Rest<'a> {
         ttl_ms: Option<u32>,
         wait_ms: u64,
         hold_count: u32,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        trace_id: Option<&'a str>,
         #[serde(flatten)]
         owner: Owner<'a>,
     },
@@ -142,6 +142,8 @@ struct Lead {
 struct Changed<'a> {
     #[serde(flatten)]
     who: Names<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
     change: &'a str,
 }
 
@@ -162,9 +164,16 @@ struct Refusal<'a> {
 #[derive(Serialize)]
 struct Nothing {}
 
-pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event: &Event) {
+/// `trace_id` is the one that a lock's line tells.
+pub(super) fn append_event(
+    out: &mut Vec<u8>,
+    seq: u64,
+    time: SystemTime,
+    event: &Event,
+    trace_id: Option<&str>,
+) {
     match &event.about {
-        About::Lock(lock) => append_lock(out, seq, time, lock),
+        About::Lock(lock) => append_lock(out, seq, time, lock, trace_id),
         About::Server(ServerEvent::GraceOver { claimed }) => {
             let claimed = *claimed;
             append_remark(out, seq, time, "grace_over", GraceOver { claimed });
@@ -177,14 +186,24 @@ pub(super) fn append_event(out: &mut Vec<u8>, seq: u64, time: SystemTime, event:
             append_remark(out, seq, time, "follow", Nothing {});
         }
         About::Server(ServerEvent::Changed { by, change }) => {
-            let who = operator_names(by);
-            append_remark(out, seq, time, "cluster", Changed { who, change });
+            let changed = Changed {
+                who: operator_names(by),
+                trace_id: by.trace_id.as_deref(),
+                change,
+            };
+            append_remark(out, seq, time, "cluster", changed);
         }
         About::Refusal(refused) => append_refusal(out, seq, time, refused),
     }
 }
 
-fn append_lock(out: &mut Vec<u8>, seq: u64, time: SystemTime, lock: &LockEvent) {
+fn append_lock(
+    out: &mut Vec<u8>,
+    seq: u64,
+    time: SystemTime,
+    lock: &LockEvent,
+    trace_id: Option<&str>,
+) {
     let (db, key) = match redis_form::split(&lock.key) {
         (0, _) => (None, &*lock.key),
         (db, key) => (Some(db), key),
@@ -200,6 +219,7 @@ fn append_lock(out: &mut Vec<u8>, seq: u64, time: SystemTime, lock: &LockEvent) 
         db,
         fence: lock.fence,
         who: names(&lock.who),
+        trace_id,
         rest,
     };
     append(out, &line);
@@ -311,7 +331,7 @@ fn told(what: &What) -> (&'static str, Rest<'_>) {
             };
             ("loss", rest)
         }
-        What::Force => ("force", Rest::Nothing {}),
+        What::Force { .. } => ("force", Rest::Nothing {}),
     }
 }
 
@@ -321,7 +341,6 @@ fn told_begun(begun: &Begun) -> Rest<'_> {
         ttl_ms: begun.ttl_ms,
         wait_ms: begun.wait_ms,
         hold_count: begun.hold_count,
-        trace_id: begun.trace_id.as_deref(),
         owner: Owner::new(begun.owner_token.as_deref()),
     }
 }

@@ -233,3 +233,68 @@ fn numbers_go_on_behind_a_file_that_was_rotated_away() {
     };
     assert_eq!(tail, expected);
 }
+
+/// A line about a hold of the key "k".
+fn about(fence: u64, what: event::What) -> About {
+    let key: Arc<[u8]> = Arc::from(&b"k"[..]);
+    let who = Who::Unknown;
+    About::Lock(LockEvent {
+        key,
+        fence,
+        who,
+        what,
+    })
+}
+
+fn begins(fence: u64, trace_id: Option<&str>) -> About {
+    let begun = Begun {
+        mode: engine::Mode::Exclusive,
+        ttl_ms: None,
+        wait_ms: 0,
+        hold_count: 1,
+        trace_id: trace_id.map(Into::into),
+        owner_token: None,
+    };
+    about(fence, What::Grant(begun))
+}
+
+fn ends(fence: u64) -> About {
+    let why = Lost::Expired;
+    about(
+        fence,
+        What::Loss {
+            why,
+            held_ms: 5,
+            late_ms: 0,
+        },
+    )
+}
+
+#[test]
+fn the_trace_of_a_hold_is_told_at_its_end_and_then_forgotten() {
+    let mut traces = traces::Traces::new(4);
+    assert_eq!(traces.note(&begins(1, Some("t"))).as_deref(), Some("t"));
+    assert_eq!(traces.note(&begins(2, None)), None);
+    assert_eq!(traces.note(&ends(2)), None);
+    assert_eq!(traces.note(&ends(1)).as_deref(), Some("t"));
+    assert_eq!(traces.note(&ends(1)), None);
+}
+
+#[test]
+fn the_oldest_traces_are_forgotten_when_too_many_holds_have_one() {
+    let traces_max = 4;
+    let mut traces = traces::Traces::new(traces_max);
+    for fence in 1..=5 {
+        traces.note(&begins(fence, Some("t")));
+    }
+    let told = (1..=5).filter(|fence| traces.note(&ends(*fence)).is_some());
+    let told: Vec<u64> = told.collect();
+    assert_eq!(told, [3, 4, 5]);
+    // Holds that end in time cost nothing: the longest one is known after many others.
+    traces.note(&begins(6, Some("long")));
+    for fence in 7..1_000 {
+        traces.note(&begins(fence, Some("short")));
+        traces.note(&ends(fence));
+    }
+    assert_eq!(traces.note(&ends(6)).as_deref(), Some("long"));
+}

@@ -3,6 +3,7 @@
 use super::event::{FirstLine, Restoration, Start};
 use super::file::{LogFile, Rotation, open};
 use super::sink::Sink;
+use super::traces::{TRACES_MAX, Traces};
 use super::{Audit, EVENTS_MAX, Event, line};
 use crate::observe::history::files::Tail;
 use crate::system::clock::Clock;
@@ -140,6 +141,7 @@ pub(super) fn write_all(audit: &Audit, sink: impl Sink, first: FirstLine) {
         dropped_written: 0,
         is_failing: false,
         is_torn: first.tail.is_torn,
+        traces: Traces::new(TRACES_MAX),
     };
     pen.write_line(|out, seq| line::append_start(out, seq, &first));
     loop {
@@ -189,13 +191,16 @@ struct Pen<'a, S> {
     is_failing: bool,
     /// The file may end with half a line.
     is_torn: bool,
+    traces: Traces,
 }
 
 impl<S: Sink> Pen<'_, S> {
     fn write_event(&mut self, event: &Event, reference: (SystemTime, Tick)) {
         let time = time_of(event.at, reference);
         self.chunk_events += 1;
-        self.write_line(|out, seq| line::append_event(out, seq, time, event));
+        let trace_id = self.traces.note(&event.about);
+        let trace_id = trace_id.as_deref();
+        self.write_line(|out, seq| line::append_event(out, seq, time, event, trace_id));
     }
 
     fn write_restored(&mut self, reference: (SystemTime, Tick)) {

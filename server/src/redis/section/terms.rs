@@ -31,7 +31,7 @@ impl Section<'_> {
     pub(crate) fn force_end(&self, name: &Name<'_>, fence: Fence) -> Result<(), Refusal> {
         self.force()?;
         if let Some(audit) = self.core.shared.audit() {
-            audit.forced(self.connection.actor(), name.bytes(), fence.get());
+            audit.forced(self.connection.actor(), name.bytes(), fence.get(), "");
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! Only the leader does these. Another node names it.
 
 use super::parameters::{Change, change_of};
-use super::sender::check_meant;
+use super::sender::{check_meant, trace_of};
 use super::{Sender, Sent, View, answer, forbid, json, refuse};
 use crate::rights::{Entitlement, Role};
 use crate::session::operator::Operator;
@@ -76,6 +76,7 @@ pub(super) async fn change(
                 let operator = Operator {
                     token_name: entitlement.name().clone(),
                     address: address.to_string().into(),
+                    trace_id: trace_of(&headers),
                 };
                 audit.cluster_changed(Arc::new(operator), told);
             }

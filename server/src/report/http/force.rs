@@ -6,7 +6,7 @@
 //! A core does the work (`core/forcing.rs`): it audits it and writes it down, and this waits until
 //! that is settled.
 
-use super::sender::check_meant;
+use super::sender::{check_meant, trace_of};
 use super::{Sender, Sent, View, forbid, json, parameters, refuse};
 use crate::core::forcing::force_release;
 use crate::core::mail::Forced;
@@ -65,9 +65,10 @@ pub(super) async fn force(
     let operator = Operator {
         token_name: entitlement.name().clone(),
         address: address.to_string().into(),
+        trace_id: trace_of(&headers),
     };
     tracing::info!(key = %key.escape_ascii(), fence = fence.get(), by = &**entitlement.name(),
-        %address, "a lock is to be taken away by force, over HTTP");
+        %address, trace_id = operator.trace_id.as_deref(), "a lock is to be taken away by force, over HTTP");
     let answered = force_release(&shared, name, fence, Arc::new(operator));
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
         Ok(Ok(Forced::Done)) => {

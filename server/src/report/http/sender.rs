@@ -16,7 +16,9 @@
 //! the page's own script only.
 
 use axum::http::{HeaderMap, header};
+use protocol::TraceId;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// No form and no link can send it.
 const OPERATOR_HEADER: &str = "x-fencepost-operator";
@@ -48,6 +50,14 @@ pub(super) fn check_meant(headers: &HeaderMap, is_token_needed: bool) -> Result<
         );
     }
     Ok(())
+}
+
+/// The trace that a request is part of, as the header `traceparent` of the W3C names it. One that
+/// does not fit is left out: nothing fails for its trace.
+pub(super) fn trace_of(headers: &HeaderMap) -> Option<Arc<str>> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let trace_id = TraceId::new(text).ok()?.as_str();
+    (!trace_id.is_empty()).then(|| trace_id.into())
 }
 
 /// Whether a request without a token, to an address of this machine, may be a program's: its `Host`
@@ -149,6 +159,17 @@ mod tests {
         assert!(check_meant(&headers(&[far, MEANT, token]), false).is_err());
         let other = ("origin", "http://evil.example");
         assert!(check_meant(&headers(&[far, MEANT, token, other]), true).is_err());
+    }
+
+    #[test]
+    fn a_trace_that_does_not_fit_is_left_out() {
+        let trace = |text: &'static str| trace_of(&headers(&[("traceparent", text)]));
+        assert_eq!(trace("00-4bf9-00f0-01").as_deref(), Some("00-4bf9-00f0-01"));
+        assert_eq!(trace(""), None);
+        const LONG: &str = "00000000000000000000000000000000000000000000000000000000000000000";
+        assert_eq!(LONG.len(), 65);
+        assert_eq!(trace(LONG), None);
+        assert_eq!(trace_of(&headers(&[])), None);
     }
 
     #[test]
