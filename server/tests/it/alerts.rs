@@ -2,11 +2,12 @@
 //! Prometheus's own checker finds no fault with either.
 
 use crate::common::{Peer, start_with};
-use crate::http::{free_port, get, get_at};
+use crate::http::{ask, free_port, get_at, http_addr};
 use crate::nodes::Nodes;
 use server::config::TlsPorts;
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tls::issue::Authority;
@@ -25,9 +26,28 @@ fn names<'a>(text: &'a str, prefixes: &[&str]) -> BTreeSet<&'a str> {
         .collect()
 }
 
+/// One page of metrics in both formats.
+struct Scraped {
+    classic: String,
+    open: String,
+}
+
+impl Scraped {
+    fn of(address: SocketAddr) -> Scraped {
+        let open = "Accept: application/openmetrics-text\r\n";
+        let open = ask(address, "GET", "/metrics", open).expect("an answer");
+        let kind = "content-type: application/openmetrics-text";
+        assert!(open.head.contains(kind), "{}", open.head);
+        Scraped {
+            classic: get_at(address, "/metrics").body,
+            open: open.body,
+        }
+    }
+}
+
 /// The pages of a server by itself, with a log, and of the node that leads a cluster. Both have
 /// certificates: the one for clients of Redis, the other between nodes.
-fn pages() -> [String; 2] {
+fn pages() -> [Scraped; 2] {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new(directory.path(), "ca");
     let own = authority.issue("own");
@@ -51,8 +71,8 @@ fn pages() -> [String; 2] {
         config.peer_tls_key_file = Some(own.key.clone());
     });
     let leader = nodes.node(nodes.leader());
-    let node = get_at(leader.http_addr().expect("it has HTTP"), "/metrics");
-    [get(&server, "/metrics").body, node.body]
+    let node = leader.http_addr().expect("it has HTTP");
+    [http_addr(&server), node].map(Scraped::of)
 }
 
 /// Runs Prometheus's checker. Where there is none, says so: the package `prometheus` has it.
@@ -82,10 +102,34 @@ fn promtool(arguments: &[&str], input: &str) {
     assert!(output.status.success(), "promtool {arguments:?}: {said}");
 }
 
+/// The samples of a page with a time behind each.
+fn with_times(page: &str) -> String {
+    let mut timed = String::new();
+    for line in page.lines() {
+        timed.push_str(line);
+        timed.push_str(if line.starts_with('#') {
+            "\n"
+        } else {
+            " 1700000000\n"
+        });
+    }
+    timed
+}
+
 #[test]
 fn promtool_finds_no_fault_with_pages_and_rules() {
     for page in pages() {
-        promtool(&["check", "metrics"], &page);
+        promtool(&["check", "metrics"], &page.classic);
+        // It checks classic text only. What reads files of OpenMetrics is what reads a scrape of
+        // it; it wants a time for each sample.
+        let directory = tempfile::tempdir().unwrap();
+        let [file, blocks] = ["page", "blocks"].map(|name| directory.path().join(name));
+        std::fs::write(&file, with_times(&page.open)).unwrap();
+        let [file, blocks] = [&file, &blocks].map(|path| path.to_str().unwrap());
+        promtool(
+            &["tsdb", "create-blocks-from", "openmetrics", file, blocks],
+            "",
+        );
     }
     promtool(&["check", "rules", "alerts.yml"], "");
     promtool(&["test", "rules", "alerts.test.yml"], "");
@@ -95,7 +139,7 @@ fn promtool_finds_no_fault_with_pages_and_rules() {
 fn rules_and_dashboard_name_metrics_that_there_are() {
     let pages = pages();
     let mut known = BTreeSet::new();
-    for line in pages.iter().flat_map(|page| page.lines()) {
+    for line in pages.iter().flat_map(|page| page.classic.lines()) {
         if let Some(described) = line.strip_prefix("# TYPE ") {
             let (name, kind) = described.split_once(' ').unwrap();
             match kind {
