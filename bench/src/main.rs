@@ -5,8 +5,10 @@
 mod cluster;
 mod experiments;
 mod figures;
+mod frames;
 mod http;
 mod load;
+mod page;
 mod progress;
 mod restart;
 
@@ -35,6 +37,8 @@ enum Command {
     Engine(figures::Arguments),
     /// Start a server with ten million leases again, after a clean stop and after a kill.
     Restart(restart::Arguments),
+    /// Ask for what the operator's page asks for while ten million locks are held.
+    Page(page::Arguments),
     /// A peer that is part of this program, in a process of its own.
     #[command(hide = true)]
     Serve { name: String, directory: PathBuf },
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Some(Command::Cycle(arguments)) => cluster::cycler::run(&arguments),
         Some(Command::Engine(arguments)) => figures::run(&arguments),
         Some(Command::Restart(arguments)) => restart::run(&arguments),
+        Some(Command::Page(arguments)) => page::run(&arguments),
         Some(Command::Serve { name, directory }) => load::peers::embedded::serve(&name, directory),
         Some(Command::Guard { command }) => {
             eprintln!("bench: {}", load::peers::child::guard(&command));

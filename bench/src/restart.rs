@@ -4,15 +4,15 @@
 //! connect. What was held before must be held after, or the run fails. A start after a kill reads
 //! the whole log; one after a clean stop reads a snapshot.
 
+use crate::frames::Line;
 use crate::load::fill_fencepost;
 use crate::load::peers::child::Process;
 use crate::load::peers::embedded::{self, READY};
 use crate::progress::Progress;
-use bytes::BytesMut;
 use clap::Args;
-use protocol::{ClientName, Frame, Hello, Reply, Request, RequestId, limits};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use protocol::{Reply, Request};
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -72,10 +72,8 @@ impl Server {
 
     /// How many locks it says are held.
     fn held(&self) -> io::Result<u64> {
-        let mut stream = TcpStream::connect(self.address)?;
-        let name = ClientName::new("bench").expect("short");
-        ask(&mut stream, 1, &Request::Hello(Hello::new(name)), |_| ())?;
-        ask(&mut stream, 2, &Request::Stats, |reply| match reply {
+        let mut line = Line::open(self.address, "bench", 0)?;
+        line.ask(&Request::Stats, |reply| match reply {
             Reply::Stats { entries } => {
                 let held = entries.iter().find(|entry| entry.name.as_str() == "held");
                 held.map_or(0, |entry| entry.value)
@@ -94,31 +92,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-fn ask<T>(
-    stream: &mut TcpStream,
-    id: u64,
-    request: &Request<'_>,
-    look: impl FnOnce(Reply<'_>) -> T,
-) -> io::Result<T> {
-    let mut out = BytesMut::new();
-    request.append(RequestId::new(id), &mut out);
-    stream.write_all(&out)?;
-    let mut bytes = Vec::new();
-    loop {
-        let mut rest = &bytes[..];
-        if let Some(frame) =
-            Frame::split(&mut rest, limits::FRAME_BYTES_MAX).map_err(io::Error::other)?
-        {
-            return Ok(look(Reply::decode(&frame).map_err(io::Error::other)?));
-        }
-        let mut chunk = [0; 64 * 1024];
-        match stream.read(&mut chunk)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => bytes.extend_from_slice(&chunk[..read]),
-        }
     }
 }
 

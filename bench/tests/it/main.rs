@@ -379,6 +379,22 @@ fn the_figures_of_the_engine_still_have_their_command() {
     assert!(output.status.success());
 }
 
+/// It fails if an answer is larger than it may be, or if a search finds too much or too little.
+#[test]
+fn the_answers_to_the_operators_page_are_bounded_whatever_is_held() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bench"))
+        .args(["page", "--keys", "100000", "--sessions", "300"])
+        .args(["--rounds", "3", "--beside", "50ms"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for row in ["a prefix that no key has", "contended", "searches without"] {
+        assert!(text.contains(row), "{row} in {text}");
+    }
+}
+
 /// A server of Redis that has not enough places for the connections of a run.
 fn cramped_redis(directory: &Path) -> Option<std::ffi::OsString> {
     use std::os::unix::fs::PermissionsExt;
