@@ -1,6 +1,7 @@
 //! `fencepost audit`: what the files of an audit log tell about one key. Needs no server.
 
 use super::failure::{Code, Failure, print};
+use super::reading::Reading;
 use super::text::{escaped, plural, time};
 use super::view::to_line;
 use clap::Args;
@@ -8,9 +9,9 @@ use serde::Serialize;
 use server::config::parse_time;
 use server::history::{self, Answer, AuditKey, Coverage, Entry, Hold, Party, TimeSpan};
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -79,7 +80,25 @@ impl AuditArgs {
     }
 }
 
-fn cannot_read(path: &std::path::Path, error: &io::Error) -> Failure {
+fn reading_of(log: &Path) -> Reading {
+    Reading::begin(directory_of(log), |name| is_of(log, name))
+}
+
+/// Where the files of a log are.
+fn directory_of(log: &Path) -> &Path {
+    match log.parent() {
+        Some(directory) if directory != Path::new("") => directory,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether a file belongs to a log: rotated ones have its name and more.
+fn is_of(log: &Path, name: &str) -> bool {
+    let own = log.file_name().and_then(|own| own.to_str());
+    own.is_some_and(|own| name.starts_with(own))
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
     Failure::usage(match error.kind() {
         io::ErrorKind::NotFound => format!(
@@ -100,7 +119,9 @@ struct OfLog<'a> {
 fn tell_holders(args: &AuditArgs, at: SystemTime) -> Result<ExitCode, Failure> {
     let mut answers = Vec::new();
     for log in &args.log {
+        let reading = reading_of(log);
         let answer = history::holders_at(log, args.key(), at);
+        drop(reading);
         answers.push(answer.map_err(|error| cannot_read(log, &error))?);
     }
     // Of several nodes, one that knows is enough.
@@ -262,6 +283,8 @@ fn tell_lines(args: &AuditArgs) -> Result<ExitCode, Failure> {
     let mut is_whole = true;
     for log in &args.log {
         let mut failure = None;
+        // On a terminal, lines and the progress of their search would stand in each other's way.
+        let reading = (!io::stdout().is_terminal()).then(|| reading_of(log));
         let coverage = history::each_entry(log, args.key(), span, |entry| {
             let text = if args.json {
                 to_line(entry)
@@ -271,6 +294,7 @@ fn tell_lines(args: &AuditArgs) -> Result<ExitCode, Failure> {
             failure = print(&text).err();
             failure.is_none()
         });
+        drop(reading);
         let coverage = coverage.map_err(|error| cannot_read(log, &error))?;
         if let Some(failure) = failure {
             return Err(failure);

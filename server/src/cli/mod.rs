@@ -30,6 +30,7 @@ mod generated;
 mod lock;
 mod look;
 mod nodes;
+mod reading;
 mod session;
 mod text;
 mod tied;

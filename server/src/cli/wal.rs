@@ -4,6 +4,7 @@
 mod json;
 
 use super::failure::{Code, Failure, print};
+use super::reading::Reading;
 use super::text::time;
 use super::view::to_line;
 use clap::{Args, Subcommand};
@@ -119,7 +120,9 @@ pub(super) fn run(args: &WalArgs) -> Result<ExitCode, Failure> {
 }
 
 fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
+    let reading = read_all(&args.dir);
     let report = wal::verify(&args.dir).map_err(|error| not_looked_at(&args.dir, error))?;
+    drop(reading);
     if report.files.is_empty() && report.outcome.is_ok() {
         return Err(no_log(&args.dir));
     }
@@ -131,6 +134,11 @@ fn verify(args: &VerifyArgs) -> Result<ExitCode, Failure> {
         false => report.to_string(),
     })?;
     Ok(code_of(report.outcome.is_ok()))
+}
+
+/// All files of a log are read.
+fn read_all(dir: &Path) -> Reading {
+    Reading::begin(dir, |_| true)
 }
 
 fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
@@ -180,7 +188,10 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
         now_unix_ms: since_1970.as_millis() as u64,
         lease_ms_max: args.lease_max.as_millis() as u64,
     };
-    match wal::repair(&args.dir, &wish) {
+    let reading = read_all(&args.dir);
+    let repaired = wal::repair(&args.dir, &wish);
+    drop(reading);
+    match repaired {
         Ok(repaired) => {
             print(&format!(
                 "repaired {dir}\n{}",
