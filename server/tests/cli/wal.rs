@@ -1,6 +1,6 @@
 //! The commands that look at a data directory and repair it, on logs that the library wrote.
 
-use crate::program::{Ended, Server, run};
+use crate::program::{Ended, Server, await_condition, run};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -324,8 +324,13 @@ fn the_longest_lease_bounds_how_long_the_next_server_waits() {
 #[test]
 fn a_directory_in_use_is_left_alone() {
     let dir = log();
-    // This process, and the program is another.
-    let (_opened, _) = wal::open(dir.path(), &options()).unwrap();
+    // This process, and the program is another. What wrote the log is gone, but a program that
+    // another test starts just now has its files, and their lock, until it becomes that program.
+    let mut opened = None;
+    await_condition(|| {
+        opened = wal::open(dir.path(), &options()).ok();
+        opened.is_some()
+    });
     for (name, flags) in [
         ("verify", &[][..]),
         ("dump", &[]),
