@@ -224,10 +224,25 @@ fn is_without_some_options(cut: Request<'_>, whole: Request<'_>) -> bool {
         (Request::Claim(cut), Request::Claim(mut whole)) => {
             whole.hold_count = 1;
             if cut != whole {
+                whole.trace_id = TraceId::default();
+            }
+            if cut != whole {
                 whole.metadata = Metadata::default();
             }
             cut == whole
         }
+        (
+            Request::ForceRelease {
+                key,
+                fence,
+                trace_id,
+            },
+            Request::ForceRelease {
+                key: whole_key,
+                fence: whole_fence,
+                ..
+            },
+        ) => (key, fence, trace_id) == (whole_key, whole_fence, TraceId::default()),
         (Request::Hello(cut), Request::Hello(mut whole)) => {
             whole.opening = Opening::New;
             if cut != whole {
