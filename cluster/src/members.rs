@@ -9,7 +9,7 @@ use crate::types::{Member, NodeId, Types};
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{ChangeMembers, Instant as _, Raft};
+use openraft::{ChangeMembers, Instant as _, Raft, RaftState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -90,6 +90,7 @@ impl Node {
             applied_index: index(&metrics.last_applied),
             snapshot_index: index(&metrics.snapshot),
             purged_index: index(&metrics.purged),
+            format: self.ledger().known().format.0,
             clock_ms,
             hash: numbers.checked().1,
             keys,
@@ -279,6 +280,24 @@ impl Node {
             Question::Status | Question::Image { .. } => {
                 unreachable!("these change nothing")
             }
+        }
+    }
+
+    /// Whether this node leads, or has heard from its leader lately. [`crate::node::Leadership::leader`] does not
+    /// say that: openraft knows the leader from before a restart, and goes on to name one from
+    /// which nothing comes any more, because this node is cut off or refused.
+    pub async fn hears_leader(&self) -> bool {
+        if self.inner.raft.is_leader() {
+            return true;
+        }
+        // openraft's own measure: a leader's message renews the vote that it was given.
+        let heard = self
+            .inner
+            .raft
+            .with_raft_state(RaftState::vote_last_modified);
+        match tokio::time::timeout(GONE_AFTER, heard).await {
+            Ok(Ok(Some(heard))) => heard > self.inner.begun && heard.elapsed() < GONE_AFTER,
+            _ => false,
         }
     }
 

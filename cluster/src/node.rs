@@ -13,6 +13,7 @@ use crate::store::Store;
 use crate::types::{LeaderId, Member, NodeId, Types};
 use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
+use openraft::type_config::alias::InstantOf;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) commits: Arc<CommitNumbers>,
     pub(crate) image: KeptImage,
     pub(crate) leadership: watch::Receiver<Leadership>,
+    /// When openraft had read what it knew before this start.
+    pub(crate) begun: InstantOf<Types>,
     pub(crate) tasks: Vec<JoinHandle<()>>,
 }
 

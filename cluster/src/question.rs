@@ -100,6 +100,10 @@ pub struct Status {
     pub snapshot_index: u64,
     /// The last entry that it has no more.
     pub purged_index: u64,
+    /// Which entries may stand in the log ([`crate::entry::Format`]); 0 if the node is of a version
+    /// that does not tell.
+    #[serde(default)]
+    pub format: u16,
     /// The cluster's clock, as this node knows it, in milliseconds since 1970.
     pub clock_ms: u64,
     /// The latest hash of the ledger that all nodes agreed on.

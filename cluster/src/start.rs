@@ -17,6 +17,7 @@ use crate::types::{Member, NodeId, Types};
 use bytes::Bytes;
 use disk::Disk;
 use openraft::async_runtime::WatchReceiver;
+use openraft::type_config::TypeConfigExt;
 use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -195,6 +196,7 @@ impl Node {
         let config = Arc::new(config(settings.timing));
         let raft = Raft::new(id, config, peers, store.clone(), machine).await;
         let raft = raft.map_err(|error| NodeError::Raft(error.to_string()))?;
+        let begun = Types::now();
         let dialer = transport.clone();
         let listening = peer::listen(
             listener,
@@ -233,6 +235,7 @@ impl Node {
                 commits: Arc::default(),
                 image: KeptImage::default(),
                 leadership,
+                begun,
                 tasks,
             }),
         };

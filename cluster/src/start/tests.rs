@@ -256,3 +256,29 @@ async fn a_new_format_is_used_when_the_last_node_reads_it() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_node_does_not_start_on_an_image_of_a_format_that_it_does_not_read() {
+    let newer = Format(Format::NEWEST.0 + 1);
+    let mut cluster = Cluster::new();
+    for id in 1..=3 {
+        cluster.start_reading(id, newer).await.unwrap();
+    }
+    let node = cluster.nodes[&3].clone();
+    while node.ledger().known().format < newer {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    node.inner.raft.trigger().snapshot().await.unwrap();
+    while node.status().await.snapshot_index == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(node.status().await.format, newer.0);
+    drop(node);
+    cluster.stop(3).await;
+    let refused = cluster.start_reading(3, Format::FIRST).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("reads format 1 of the log"), "{refused}");
+    let way_out = "Start this node with the version that the other nodes run";
+    assert!(refused.contains(way_out), "{refused}");
+    cluster.start_reading(3, newer).await.unwrap();
+}

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
+/// Why a node without a leader is not ready.
+pub(crate) const ELECTING: &str = "electing";
+
 /// The cluster, as one office of this node sees it.
 pub(crate) struct ClusterView {
     pub(crate) node: Node,
@@ -58,7 +61,7 @@ impl ClusterView {
         let leadership = self.leadership.borrow();
         match leadership.leader {
             _ if leadership.members.is_empty() => Some("joining"),
-            None => Some("electing"),
+            None => Some(ELECTING),
             Some(leader) if leader == self.node.id() && !self.leads => Some("restoring"),
             Some(_) => None,
         }

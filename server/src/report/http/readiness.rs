@@ -1,6 +1,7 @@
 //! `/readyz`: whether clients should come, and whether new locks are granted.
 
 use super::{View, json, parameters, refuse};
+use crate::core::cluster_view::ELECTING;
 use crate::core::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -82,7 +83,20 @@ impl Readiness {
 /// In the grace period the server is ready: a probe that kept clients away would keep holders from
 /// claiming their locks. `?granting` asks whether new locks are granted.
 pub(super) async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
-    let readiness = Readiness::of(&view.shared());
+    let shared = view.shared();
+    let mut readiness = Readiness::of(&shared);
+    if readiness.ready
+        && let Some(view) = &shared.cluster
+        && !view.node.hears_leader().await
+    {
+        readiness = Readiness {
+            ready: false,
+            granting: false,
+            reason: Some(ELECTING),
+            remaining_ms: None,
+            until: None,
+        };
+    }
     let is_yes = match parameters::flag(request.uri().query(), "granting") {
         Some(false) => readiness.ready,
         Some(true) => readiness.granting,
