@@ -48,4 +48,6 @@ pub mod story;
 pub mod trouble;
 pub mod worker;
 
-pub use process::{COMPARE_EVERY, Program, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve};
+pub use process::{
+    COMPARE_EVERY, Program, READS_FORMAT, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve,
+};

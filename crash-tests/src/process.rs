@@ -54,6 +54,9 @@ pub const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 /// After how many entries the nodes of a cluster compare their ledgers.
 pub const COMPARE_EVERY: &str = "CRASH_TESTS_COMPARE_EVERY";
 
+/// Which format of the log a node says that it reads, so that one build can pose as several.
+pub const READS_FORMAT: &str = "CRASH_TESTS_READS_FORMAT";
+
 /// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard
 /// input sets it anew.
 const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
@@ -98,6 +101,10 @@ pub fn serve() -> ExitCode {
     let snapshot_every = std::env::var(SNAPSHOT_EVERY).ok();
     if let Some(log_bytes) = snapshot_every.and_then(|bytes| bytes.parse().ok()) {
         builder = builder.snapshot_every(log_bytes);
+    }
+    let reads = std::env::var(READS_FORMAT).ok();
+    if let Some(version) = reads.and_then(|version| version.parse().ok()) {
+        builder = builder.reads_format(version);
     }
     let failure = std::env::var(disk::VARIABLE).ok();
     let failure = failure.as_deref().and_then(disk::Failure::parse);

@@ -69,6 +69,7 @@ impl NodeServer {
             config,
             disk,
             snapshot_log_bytes,
+            reads,
             on_panic,
             ..
         } = builder;
@@ -115,7 +116,7 @@ impl NodeServer {
             disk,
             options,
             timing: timing(config.election_timeout),
-            reads: Format::NEWEST,
+            reads: reads.unwrap_or(Format::NEWEST),
             on_failure: Arc::new(|error| {
                 tracing::error!(
                     "the log cannot be written: {error}. This node stops here, and confirms nothing more; the others go on. \
@@ -191,7 +192,12 @@ impl NodeServer {
     /// Does what a start does up to its first write, and lets go of it all: whether a node could
     /// start now. A directory that is not there is not made.
     pub fn check(builder: Builder) -> Result<(), StartError> {
-        let Builder { config, disk, .. } = builder;
+        let Builder {
+            config,
+            disk,
+            reads,
+            ..
+        } = builder;
         config.check().map_err(StartError::Setting)?;
         Rights::load(&config).map_err(StartError::Auth)?;
         Certificates::load(&config).map_err(StartError::Tls)?;
@@ -213,7 +219,7 @@ impl NodeServer {
             disk,
             options: wal::Options::new(Scope::Leases, unix_now_ms()),
             timing: timing(config.election_timeout),
-            reads: Format::NEWEST,
+            reads: reads.unwrap_or(Format::NEWEST),
             on_failure: Arc::new(|_| {}),
         });
         found.map(drop).map_err(refused)

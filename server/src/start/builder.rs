@@ -5,6 +5,7 @@ use crate::core::pauses::{Pause, PauseHook};
 use crate::core::shared::AdmissionHook;
 use crate::core::wakeup::SyncHook;
 use crate::system::panics::OnPanic;
+use cluster::entry::Format;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wal::Disk;
@@ -15,6 +16,7 @@ pub struct Builder {
     pub(crate) config: Config,
     pub(crate) disk: Option<Arc<dyn Disk>>,
     pub(crate) snapshot_log_bytes: Option<u64>,
+    pub(crate) reads: Option<Format>,
     pub(crate) late_acks: Option<SyncHook>,
     pub(crate) on_panic: OnPanic,
     pub(crate) on_admission: Option<AdmissionHook>,
@@ -62,6 +64,14 @@ impl Builder {
     /// Writes a snapshot whenever the log has grown by so much. For tests that want many of them.
     pub fn snapshot_every(mut self, log_bytes: u64) -> Self {
         self.snapshot_log_bytes = Some(log_bytes);
+        self
+    }
+
+    /// Has a node of a cluster say that it reads this format of the log, and refuse later ones. For
+    /// tests of upgrades, in which one build poses as several.
+    #[doc(hidden)]
+    pub fn reads_format(mut self, version: u16) -> Self {
+        self.reads = Some(Format(version));
         self
     }
 

@@ -85,6 +85,8 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         config,
         disk,
         snapshot_log_bytes,
+        // Of a node of a cluster only.
+        reads: _,
         late_acks,
         on_panic,
         on_admission,
