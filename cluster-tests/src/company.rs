@@ -1,8 +1,9 @@
 //! All clients of a run: two processes of them, some of the Redis port, the prober, keepers and
-//! meter, and perhaps a line for one key.
+//! meter, and perhaps a line for one key, or more load.
 
 use crate::keepers::{Keepers, Seen};
 use crate::line::{Line, Served};
+use crate::load::{Latencies, Load};
 use crate::nodes::Nodes;
 use crash_tests::clients::Clients;
 use crash_tests::crowd::Crowd;
@@ -23,6 +24,17 @@ const REDIS_CLIENT_COUNT: usize = 3;
 /// back.
 const PROBER_TTL_MS: u32 = 8_000;
 
+/// Which clients a run has besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// None.
+    None,
+    /// Many more stand in line for one key.
+    Line,
+    /// Some take and release locks at a steady rate.
+    Load,
+}
+
 /// The clients of a run, at work.
 pub struct Company {
     shared: Arc<Shared>,
@@ -30,6 +42,7 @@ pub struct Company {
     threads: Vec<JoinHandle<()>>,
     keepers: Option<Keepers>,
     line: Option<Line>,
+    load: Option<Load>,
     /// What keepers and meter see.
     pub seen: Arc<Seen>,
 }
@@ -43,10 +56,10 @@ pub struct Told {
 }
 
 impl Company {
-    /// Connects all of them. `has_line`: many more stand in line for one key.
+    /// Connects all of them.
     pub fn gather(
         nodes: &Nodes,
-        has_line: bool,
+        extra: Extra,
         recorder: &Arc<Recorder>,
         client_program: &Path,
         random: &mut fastrand::Rng,
@@ -70,9 +83,13 @@ impl Company {
             .collect();
         let clients = clients?;
         let keepers = Keepers::start(&addresses, &shared, random.u64(..))?;
-        let line = match has_line {
-            true => Some(Line::start(&addresses, &shared)?),
-            false => None,
+        let line = match extra {
+            Extra::Line => Some(Line::start(&addresses, &shared)?),
+            _ => None,
+        };
+        let load = match extra {
+            Extra::Load => Some(Load::start(&addresses, &shared)?),
+            _ => None,
         };
         let mut threads = Vec::new();
         threads.push(std::thread::spawn({
@@ -100,12 +117,18 @@ impl Company {
             seen: keepers.seen.clone(),
             keepers: Some(keepers),
             line,
+            load,
         })
     }
 
     /// What the clients in line see, if there is a line.
     pub fn served(&self) -> Option<Arc<Served>> {
         self.line.as_ref().map(|line| line.served.clone())
+    }
+
+    /// How long the acquires of the load take, if there is one.
+    pub fn latencies(&self) -> Option<Arc<Latencies>> {
+        self.load.as_ref().map(|load| load.latencies.clone())
     }
 
     /// Has all come to an end, and returns what they were told.
@@ -119,6 +142,7 @@ impl Company {
             .try_for_each(Clients::end)?;
         self.keepers.take().expect("it is taken once").end()?;
         self.line.take().map_or(Ok(()), Line::end)?;
+        self.load.take().map_or(Ok(()), Load::end)?;
         for thread in std::mem::take(&mut self.threads) {
             let ended = thread.join();
             ended.map_err(|_| "a client of the harness panicked".to_owned())?;

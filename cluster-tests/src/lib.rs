@@ -12,26 +12,38 @@
 //!
 //! # The files
 //!
-//! | file          | what                                                                    |
-//! |---------------|-------------------------------------------------------------------------|
-//! | `scenario.rs` | what befalls the nodes                                                  |
-//! | `run.rs`      | one run: rounds, then the cluster heals                                 |
-//! | `rounds.rs`   | a round of each scenario                                                |
-//! | `nodes.rs`    | the nodes as child processes, and what they say of themselves           |
-//! | `links.rs`    | the links between them: open, slow or cut, each direction by itself     |
-//! | `company.rs`  | all clients of a run                                                    |
-//! | `line.rs`     | many clients in line for one key                                        |
-//! | `operator.rs` | a tool that asks for changes of the membership                          |
-//! | `rates.rs`    | clocks that run too fast                                                |
-//! | `keepers.rs`  | guards with long leases that nothing here may cost, and grants measured |
-//! | `report.rs`   | what came of it                                                         |
+//! | file           | what                                                                    |
+//! |----------------|-------------------------------------------------------------------------|
+//! | `scenario.rs`  | what befalls the nodes                                                  |
+//! | `run.rs`       | one run: rounds, then the cluster heals                                 |
+//! | `rounds.rs`    | a round of each scenario                                                |
+//! | `nodes.rs`     | the nodes as child processes, and what they say of themselves           |
+//! | `upgrade.rs`   | another build on each node, there and back; the log's format is raised  |
+//! | `builds.rs`    | the two builds of such an upgrade, and what they read                   |
+//! | `snapshots.rs` | a node that was away for long is sent an image; what that costs         |
+//! | `links.rs`     | the links between them: open, slow or cut, each direction by itself     |
+//! | `company.rs`   | all clients of a run                                                    |
+//! | `install.rs`   | what such an image came to                                              |
+//! | `fill.rs`      | many long leases, before a run                                          |
+//! | `load.rs`      | acquires at a steady rate, measured                                     |
+//! | `footprint.rs` | memory and disk of a node                                               |
+//! | `line.rs`      | many clients in line for one key                                        |
+//! | `operator.rs`  | a tool that asks for changes of the membership                          |
+//! | `rates.rs`     | clocks that run too fast                                                |
+//! | `keepers.rs`   | guards with long leases that nothing here may cost, and grants measured |
+//! | `report.rs`    | what came of it                                                         |
 
 #![forbid(unsafe_code)]
 
+mod builds;
 pub mod company;
+mod fill;
+pub mod footprint;
+pub mod install;
 pub mod keepers;
 pub mod line;
 pub mod links;
+pub mod load;
 pub mod nodes;
 pub mod operator;
 pub mod rates;
@@ -39,6 +51,8 @@ pub mod report;
 pub mod rounds;
 pub mod run;
 pub mod scenario;
+pub mod snapshots;
+pub mod upgrade;
 
 pub use report::Report;
 pub use run::{GRANT_MAX, Plan, run};

@@ -5,8 +5,9 @@ use clap::{Parser, Subcommand};
 use cluster_tests::{GRANT_MAX, Plan, Scenario, run};
 use crash_tests::Program;
 use crash_tests::crowd::{self, Crowd};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Kill, stop and cut off the nodes of a cluster under its clients, and check what they saw
 #[derive(Parser)]
@@ -19,6 +20,10 @@ heal: one leader, all nodes ready, equal hashes of all ledgers, a grant within 5
 
 A leader killed two hundred times, in some minutes:
   cluster-tests kill-leader --times 200
+Nodes replaced by another build and back, ten times; PATH is an older build of this program:
+  cluster-tests rolling-upgrade --from PATH --times 10
+A node that is sent an image of a million locks:
+  cluster-tests snapshot-under-load --locks 1000000 --times 3
 What programs read:
   cluster-tests cut-leader --times 20 --json
 
@@ -36,6 +41,15 @@ struct Cli {
     /// How many nodes there are
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(3..=7))]
     nodes: u32,
+    /// For rolling-upgrade: an older build of this program. Without it, this one poses as both
+    #[arg(long, value_name = "PATH")]
+    from: Option<PathBuf>,
+    /// For snapshot-under-load: so many locks are held all the time, and clients are measured
+    #[arg(long, default_value_t = 0)]
+    locks: usize,
+    /// For snapshot-under-load with locks: a node is away for at least so long
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    away: u64,
     /// Moments and choices come from this; without it, another one each time
     #[arg(long)]
     seed: Option<u64>,
@@ -77,10 +91,13 @@ fn run_scenario(cli: &Cli, scenario: Scenario) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let plan = Plan {
         program: Program::own(&own),
+        older: cli.from.as_ref().map(Program::own),
         client_program: own,
         scenario,
         times: cli.times as usize,
         nodes: cli.nodes as usize,
+        locks: cli.locks,
+        away: Duration::from_secs(cli.away),
         seed: cli.seed.unwrap_or_else(|| fastrand::u64(..)),
         grant_max: GRANT_MAX,
         is_kept: cli.keep,

@@ -3,12 +3,13 @@
 use crate::links::Links;
 use crate::operator::Operator;
 use crate::rates::{self, Rate};
+use cluster::entry::Format;
 use cluster::question::Question;
-use crash_tests::Program;
 use crash_tests::checker::Kept;
 use crash_tests::disk::{self, Order};
 use crash_tests::history::{Life, LifeEnd, Recorder, Time};
 use crash_tests::process::{Server, Site, free_address};
+use crash_tests::{Program, READS_FORMAT};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -42,8 +43,9 @@ pub const COMPARE_ENTRIES: u64 = 8;
 /// added there has an id that was never used and a new directory.
 pub struct Nodes {
     home: PathBuf,
-    program: Program,
+    build: Build,
     snapshot_log_bytes: u64,
+    compare_entries: u64,
     key_file: PathBuf,
     places: Vec<Place>,
     servers: Vec<Option<Server>>,
@@ -53,6 +55,30 @@ pub struct Nodes {
     ready: Vec<Time>,
     last_id: u64,
     rates: Vec<Option<Rate>>,
+}
+
+/// What a node runs.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The program.
+    pub program: Program,
+    /// Which format of the log it says that it reads, if it is to pose as another version. A build
+    /// from before that setting does not know it, and says the truth.
+    pub reads: Option<Format>,
+}
+
+/// How a cluster begins.
+pub struct Layout {
+    /// What its nodes run.
+    pub build: Build,
+    /// How many there are.
+    pub count: usize,
+    /// Vacant places besides.
+    pub vacant: usize,
+    /// How much log there is between two snapshots.
+    pub snapshot_log_bytes: u64,
+    /// After how many entries the nodes compare a part of their ledgers.
+    pub compare_entries: u64,
 }
 
 /// Where a node can be.
@@ -84,15 +110,9 @@ impl Standing {
 }
 
 impl Nodes {
-    /// Lays out a cluster of so many nodes below `home`, with some vacant places besides; none runs
-    /// yet.
-    pub fn lay_out(
-        program: &Program,
-        count: usize,
-        vacant: usize,
-        home: &Path,
-        snapshot_log_bytes: u64,
-    ) -> Result<Nodes, String> {
+    /// Lays out a cluster below `home`; no node runs yet.
+    pub fn lay_out(layout: Layout, home: &Path) -> Result<Nodes, String> {
+        let Layout { count, vacant, .. } = layout;
         let system = |error: std::io::Error| format!("cannot write the cluster's key: {error}");
         let parse = |address: String| -> SocketAddr { address.parse().expect("made of digits") };
         // Not from the seed: the nodes of two runs with the same one must not meet.
@@ -123,8 +143,9 @@ impl Nodes {
         let peers: Vec<SocketAddr> = places.iter().map(|place| place.peer).collect();
         let mut nodes = Nodes {
             home: home.to_owned(),
-            program: program.clone(),
-            snapshot_log_bytes,
+            build: layout.build,
+            snapshot_log_bytes: layout.snapshot_log_bytes,
+            compare_entries: layout.compare_entries,
             key_file,
             servers: places.iter().map(|_| None).collect(),
             ready: vec![0; places.len()],
@@ -183,7 +204,7 @@ impl Nodes {
             ("FENCEPOST_CLUSTER_KEY_FILE", self.key_file.clone().into()),
             ("FENCEPOST_HTTP", text(&place.http)),
             (crash_tests::SNAPSHOT_EVERY, text(&self.snapshot_log_bytes)),
-            (crash_tests::COMPARE_EVERY, text(&COMPARE_ENTRIES)),
+            (crash_tests::COMPARE_EVERY, text(&self.compare_entries)),
             (disk::TAKES_ORDERS, text(&true)),
         ];
         if is_founder {
@@ -193,7 +214,7 @@ impl Nodes {
             more.extend(rate.variables());
         }
         let site = Site {
-            program: self.program.clone(),
+            program: self.build.program.clone(),
             mode: Kept::Lease,
             data_dir: self.home.join(format!("node-{id}")),
             address: place.address.clone(),
@@ -204,6 +225,19 @@ impl Nodes {
         };
         self.places[node].node = Some((id, site));
         self.links.name(node, id);
+        let build = self.build.clone();
+        self.set_build(node, &build);
+    }
+
+    /// Has a node run this from its next start on.
+    pub fn set_build(&mut self, node: usize, build: &Build) {
+        let (_, site) = self.places[node].node.as_mut().expect("a node is there");
+        site.program = build.program.clone();
+        site.more.retain(|(name, _)| *name != READS_FORMAT);
+        if let Some(Format(version)) = build.reads {
+            let version = OsString::from(version.to_string());
+            site.more.push((READS_FORMAT, version));
+        }
     }
 
     /// Has the clocks of a node run faster than ours, in all its lives. Before its first start.
@@ -298,6 +332,11 @@ impl Nodes {
     fn server(&mut self, node: usize) -> Result<&mut Server, String> {
         let server = self.servers[node].as_mut();
         server.ok_or_else(|| format!("the node at place {node} is down"))
+    }
+
+    /// The process of a node that runs.
+    pub fn pid(&self, node: usize) -> Option<u32> {
+        self.servers[node].as_ref().map(Server::pid)
     }
 
     /// Ends a node by a signal, and returns when it was sent.

@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use crate::install::Install;
 use crate::scenario::Scenario;
 use crash_tests::checker::Summary;
 use serde_json::{Value, json};
@@ -26,6 +27,10 @@ pub struct Report {
     pub pauses: Vec<Duration>,
     /// From the end of each trouble until all nodes were ready again.
     pub healings: Vec<Duration>,
+    /// Locks that were held all the time.
+    pub locks: usize,
+    /// Images that nodes were sent, where that was measured.
+    pub installs: Vec<Install>,
     /// Guards with a lease of 10 s that there were.
     pub guards: u64,
     /// Of these, lost, and why.
@@ -96,6 +101,8 @@ impl Report {
             "failover": times(&self.failovers),
             "pause_of_grants": times(&self.pauses),
             "healing": times(&self.healings),
+            "locks": self.locks,
+            "installs": self.installs.iter().map(Install::json).collect::<Vec<_>>(),
             "guards": self.guards,
             "guards_lost": self.lost,
             "grants": self.summary.grants,
@@ -121,6 +128,9 @@ impl fmt::Display for Report {
         }
         for (what, count) in &self.counts {
             writeln!(f, "{what:62} {count:>9}")?;
+        }
+        for install in &self.installs {
+            writeln!(f, "{install}")?;
         }
         for (what, durations) in [
             ("from the trouble to the next grant", &self.failovers),

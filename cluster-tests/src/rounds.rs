@@ -1,6 +1,6 @@
 //! A round of each scenario: trouble, the next grant, and everything as it was.
 
-use crate::nodes::{ADDED, LOOK};
+use crate::nodes::{ADDED, Build, LOOK};
 use crate::run::Run;
 use crate::scenario::Scenario;
 use cluster::question::Question;
@@ -40,9 +40,6 @@ const REFUSED_FOR: Duration = Duration::from_millis(2_500);
 /// What a node says of one that lost its disk.
 const REFUSAL: &str = "comes with another disk";
 
-/// How long it may take until entries that a node lacks are gone.
-const PURGED_MAX: Duration = Duration::from_secs(120);
-
 /// How much longer each sync of a slow disk takes, and for how long.
 const SLOW_SYNC_MS: std::ops::Range<u64> = 200..2_000;
 const SLOW_DISK_MS: std::ops::Range<u64> = 1_000..4_000;
@@ -76,6 +73,7 @@ impl Run {
             Scenario::Bridge => self.bridge(leader),
             Scenario::SlowLinks => self.slow_links(leader),
             Scenario::RollingRestart => self.rolling_restart(),
+            Scenario::RollingUpgrade => self.rolling_upgrade(),
             Scenario::WipedDisk => self.wiped_disk(),
             Scenario::SnapshotUnderLoad => self.snapshot_under_load(leader),
             Scenario::WallClock => self.wall_clock(leader),
@@ -96,26 +94,26 @@ impl Run {
         std::thread::sleep(Duration::from_millis(self.random.u64(ms)));
     }
 
-    fn count(&mut self, what: &'static str) {
+    pub(crate) fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
     /// Waits for the first grant after the trouble, and keeps how long that took.
-    fn fail_over(&mut self, from: Time) -> Result<Duration, String> {
+    pub(crate) fn fail_over(&mut self, from: Time) -> Result<Duration, String> {
         let took = self.wait_for_grant(from)?;
         self.failovers.push(took);
         Ok(took)
     }
 
     /// Keeps the longest pause of grants since the trouble.
-    fn measure_pause(&mut self, from: Time) -> Duration {
+    pub(crate) fn measure_pause(&mut self, from: Time) -> Duration {
         let pause = self.seen.longest_pause(from, self.recorder.now());
         let pause = Duration::from_micros(pause);
         self.pauses.push(pause);
         pause
     }
 
-    fn kill_leader(&mut self, leader: usize) -> Result<String, String> {
+    pub(crate) fn kill_leader(&mut self, leader: usize) -> Result<String, String> {
         let recorder = self.recorder.clone();
         let killed = self.nodes.end(leader, LifeEnd::Killed, &recorder)?;
         let is_back_at_once = self.random.u8(..4) == 0;
@@ -135,18 +133,18 @@ impl Run {
         Ok(format!("node {id} killed, next grant after {took:.3?}"))
     }
 
-    fn other_than(&mut self, node: usize) -> usize {
+    pub(crate) fn other_than(&mut self, node: usize) -> usize {
         let others = self.others(node);
         others[self.random.usize(..others.len())]
     }
 
-    fn others(&self, node: usize) -> Vec<usize> {
+    pub(crate) fn others(&self, node: usize) -> Vec<usize> {
         let mut others = self.nodes.members();
         others.retain(|other| *other != node);
         others
     }
 
-    fn shuffled(&mut self) -> Vec<usize> {
+    pub(crate) fn shuffled(&mut self) -> Vec<usize> {
         let mut all = self.nodes.members();
         self.random.shuffle(&mut all);
         all
@@ -246,7 +244,7 @@ impl Run {
     }
 
     /// Sometimes connections live on with what was kept, sometimes they are reset.
-    fn heal_links(&mut self) {
+    pub(crate) fn heal_links(&mut self) {
         let is_reset = self.random.bool();
         self.nodes.links.heal(is_reset);
     }
@@ -318,21 +316,34 @@ impl Run {
     }
 
     fn rolling_restart(&mut self) -> Result<String, String> {
-        let recorder = self.recorder.clone();
         let mut longest = Duration::ZERO;
         for node in self.shuffled() {
-            self.nodes.wait_whole()?;
-            self.sleep(BEFORE_MS);
-            let stopped = self.nodes.end(node, LifeEnd::Stopped, &recorder)?;
-            self.nodes.start(node, &recorder)?;
-            let back = recorder.now();
-            self.wait_healed(back)?;
-            self.fail_over(stopped)?;
-            longest = longest.max(self.measure_pause(stopped));
+            longest = longest.max(self.restart(node, None)?);
         }
         Ok(format!(
             "all restarted, at most {longest:.3?} without a grant"
         ))
+    }
+
+    /// Ends a node in good order when all are well, and starts it again, perhaps with another
+    /// build. Returns how long there were no grants.
+    pub(crate) fn restart(
+        &mut self,
+        node: usize,
+        build: Option<&Build>,
+    ) -> Result<Duration, String> {
+        let recorder = self.recorder.clone();
+        self.nodes.wait_whole()?;
+        self.sleep(BEFORE_MS);
+        let stopped = self.nodes.end(node, LifeEnd::Stopped, &recorder)?;
+        if let Some(build) = build {
+            self.nodes.set_build(node, build);
+        }
+        self.nodes.start(node, &recorder)?;
+        let back = recorder.now();
+        self.wait_healed(back)?;
+        self.fail_over(stopped)?;
+        Ok(self.measure_pause(stopped))
     }
 
     /// A node that has lost its disk must not take part. Its own disk is put back in the end.
@@ -377,48 +388,8 @@ impl Run {
         ))
     }
 
-    /// A node is away until the others do not have the entries any more that it lacks.
-    fn snapshot_under_load(&mut self, leader: usize) -> Result<String, String> {
-        let recorder = self.recorder.clone();
-        let node = self.other_than(leader);
-        let is_cut = self.random.bool();
-        let begun = recorder.now();
-        let applied = self.nodes.ask(node).ok_or("a node does not answer")?;
-        let applied = applied.number("applied_index");
-        if is_cut {
-            for other in self.others(node) {
-                self.nodes.links.cut(other, node);
-                self.nodes.links.cut(node, other);
-            }
-            self.nodes.lived(node, begun, &recorder);
-        } else {
-            self.nodes.end(node, LifeEnd::Killed, &recorder)?;
-        }
-        let purged = self.wait_number(leader, "purged_index", applied + 1, PURGED_MAX)?;
-        if is_cut {
-            self.heal_links();
-        } else {
-            self.nodes.start(node, &recorder)?;
-        }
-        let back = recorder.now();
-        self.wait_number(node, "applied_index", purged, crate::nodes::STUCK)?;
-        let took = Duration::from_micros(recorder.now() - back);
-        self.failovers.push(took);
-        self.wait_healed(back)?;
-        self.measure_pause(begun);
-        // Now and then the node leads by what it was sent.
-        if self.random.bool() {
-            let leader = self.nodes.wait_whole()?;
-            self.kill_leader(leader)?;
-        }
-        let node = self.nodes.id(node);
-        Ok(format!(
-            "node {node} missed entries from {applied} to {purged}, caught up in {took:.3?}"
-        ))
-    }
-
     /// Waits until a number of a node's status is that high.
-    fn wait_number(
+    pub(crate) fn wait_number(
         &mut self,
         node: usize,
         name: &str,
@@ -506,7 +477,7 @@ impl Run {
     }
 
     /// Asks for a change, and perhaps kills a node meanwhile, which comes back.
-    fn change(&mut self, question: &Question, is_killing: bool) -> Result<(), String> {
+    pub(crate) fn change(&mut self, question: &Question, is_killing: bool) -> Result<(), String> {
         let recorder = self.recorder.clone();
         let operator = self.nodes.operator()?;
         let victim = match question {

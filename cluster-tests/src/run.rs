@@ -1,9 +1,13 @@
 //! One run: a cluster, its clients, round after round of trouble; then everything heals.
 
-use crate::company::{Company, Told};
+use crate::builds::Builds;
+use crate::company::{Company, Extra, Told};
+use crate::fill::fill;
+use crate::install::Install;
 use crate::keepers::Seen;
 use crate::line::Served;
-use crate::nodes::{ADDED, COMPARE_ENTRIES, LOOK, Nodes, SNAPSHOT_LOG_BYTES, STUCK};
+use crate::load::Latencies;
+use crate::nodes::{ADDED, Build, COMPARE_ENTRIES, LOOK, Layout, Nodes, SNAPSHOT_LOG_BYTES, STUCK};
 use crate::rates::Rate;
 use crate::report::Report;
 use crate::scenario::Scenario;
@@ -17,6 +21,11 @@ use std::time::{Duration, Instant};
 
 /// So little log between two snapshots that each node writes one all the time.
 const SNAPSHOT_OFTEN_BYTES: u64 = 16 << 10;
+
+/// From so many locks on, a snapshot and a comparison of ledgers are work, and come as rarely as
+/// these say.
+const MANY_LOCKS: usize = 100_000;
+const COMPARE_ENTRIES_OF_MANY: u64 = 1_024;
 
 /// How long a cluster that has healed may take to grant a lock to a new client, unless the machine
 /// may be too busy for that.
@@ -41,6 +50,8 @@ const BROKEN_BY_CLOCKS: &str = "leases broken by clocks beyond what is promised"
 pub struct Plan {
     /// What a node runs.
     pub program: Program,
+    /// An older build, for a rolling upgrade. `None`: `program` poses as both.
+    pub older: Option<Program>,
     /// The binary that runs clients.
     pub client_program: PathBuf,
     /// What befalls the nodes.
@@ -49,6 +60,10 @@ pub struct Plan {
     pub times: usize,
     /// How many nodes there are.
     pub nodes: usize,
+    /// Locks that are held all the time, for snapshots under load.
+    pub locks: usize,
+    /// How long a node is away at least that is sent a snapshot then.
+    pub away: Duration,
     /// All moments and choices come from this. The system adds its own, so a seed repeats the shape
     /// of a run, not the run.
     pub seed: u64,
@@ -65,6 +80,11 @@ pub struct Run {
     pub(crate) random: fastrand::Rng,
     pub(crate) seen: Arc<Seen>,
     pub(crate) served: Option<Arc<Served>>,
+    pub(crate) latencies: Option<Arc<Latencies>>,
+    pub(crate) builds: Builds,
+    pub(crate) locks: usize,
+    pub(crate) away: Duration,
+    pub(crate) installs: Vec<Install>,
     pub(crate) failovers: Vec<Duration>,
     pub(crate) pauses: Vec<Duration>,
     pub(crate) healings: Vec<Duration>,
@@ -96,28 +116,55 @@ fn run_in(
     let begin = Instant::now();
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let recorder = Arc::new(Recorder::default());
-    let snapshot_log_bytes = match plan.scenario {
-        Scenario::SnapshotUnderLoad => SNAPSHOT_OFTEN_BYTES,
-        _ => SNAPSHOT_LOG_BYTES,
+    let has_many_locks = plan.locks >= MANY_LOCKS;
+    let newer = Build {
+        program: plan.program.clone(),
+        reads: None,
     };
-    let mut nodes = Nodes::lay_out(
-        &plan.program,
-        plan.nodes,
-        match plan.scenario {
+    let older = match &plan.older {
+        Some(program) => Build {
+            program: program.clone(),
+            reads: None,
+        },
+        None => newer.clone(),
+    };
+    let builds = Builds::new(older, newer.clone());
+    let layout = Layout {
+        build: match plan.scenario {
+            Scenario::RollingUpgrade => builds.older().clone(),
+            _ => newer,
+        },
+        count: plan.nodes,
+        vacant: match plan.scenario {
             Scenario::GrowAndShrink => ADDED,
             _ => 0,
         },
-        home,
-        snapshot_log_bytes,
-    )?;
+        snapshot_log_bytes: match plan.scenario {
+            Scenario::SnapshotUnderLoad if !has_many_locks => SNAPSHOT_OFTEN_BYTES,
+            _ => SNAPSHOT_LOG_BYTES,
+        },
+        compare_entries: match has_many_locks {
+            true => COMPARE_ENTRIES_OF_MANY,
+            false => COMPARE_ENTRIES,
+        },
+    };
+    let mut nodes = Nodes::lay_out(layout, home)?;
     set_rates(plan.scenario, &mut nodes, &mut random)?;
     for node in nodes.members() {
         nodes.start(node, &recorder)?;
     }
     nodes.wait_whole()?;
+    if plan.locks > 0 {
+        let mut tell = |done| progress(0, &format!("{done} of {} locks are held", plan.locks));
+        fill(&nodes.redis_addresses(), plan.locks, &mut tell)?;
+    }
     let company = Company::gather(
         &nodes,
-        plan.scenario == Scenario::HotLine,
+        match plan.scenario {
+            Scenario::HotLine => Extra::Line,
+            Scenario::SnapshotUnderLoad if plan.locks > 0 => Extra::Load,
+            _ => Extra::None,
+        },
         &recorder,
         &plan.client_program,
         &mut random,
@@ -128,6 +175,11 @@ fn run_in(
         random,
         seen: company.seen.clone(),
         served: company.served(),
+        latencies: company.latencies(),
+        builds,
+        locks: plan.locks,
+        away: plan.away,
+        installs: Vec::new(),
         failovers: Vec::new(),
         pauses: Vec::new(),
         healings: Vec::new(),
@@ -138,10 +190,16 @@ fn run_in(
         let what = what.map_err(|why| format!("in round {number}: {why}"))?;
         progress(number, &what);
     }
+    if plan.scenario == Scenario::RollingUpgrade {
+        let what = run.raise_format();
+        let what = what.map_err(|why| format!("when the format was raised: {why}"))?;
+        progress(plan.times, &what);
+    }
     // Everything gets its answer before the clients go.
     run.wait_for_grant(recorder.now())?;
     let Told { history, failures } = company.disperse()?;
     run.heals(plan.grant_max)?;
+    run.demand_filled()?;
     let (summary, mut violations) = checker::check(&history, Kept::Lease);
     if !plan.scenario.keeps_leases() {
         let all = violations.len();
@@ -173,6 +231,8 @@ fn run_in(
         failovers: run.failovers,
         pauses: run.pauses,
         healings: run.healings,
+        locks: plan.locks,
+        installs: run.installs,
         guards: seen.guards(),
         lost: seen
             .lost()

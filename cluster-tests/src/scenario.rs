@@ -31,6 +31,8 @@ pub enum Scenario {
     SlowLinks,
     /// SIGTERM to one node after the other, each as soon as all are ready
     RollingRestart,
+    /// The same with another build, and back again; in the end the format of the log is raised
+    RollingUpgrade,
     /// A node comes back with an empty directory, and is refused; then with its own
     WipedDisk,
     /// Snapshots all the time, and a node that was away for longer than the log reaches back
@@ -69,6 +71,7 @@ impl Scenario {
             Scenario::KillLeader
                 | Scenario::KillFollower
                 | Scenario::RollingRestart
+                | Scenario::RollingUpgrade
                 | Scenario::WipedDisk
                 | Scenario::ReplaceNode
         )

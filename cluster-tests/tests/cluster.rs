@@ -16,15 +16,18 @@ const NOTHING_SHOWN: &str = "nothing was shown";
 /// One cluster at a time: the machine may be small.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn run_once(scenario: Scenario, times: usize) -> Result<Report, String> {
+fn run_once(scenario: Scenario, times: usize, locks: usize) -> Result<Report, String> {
     let given = std::env::var("FENCEPOST_TEST_SEED");
     let seed = given.ok().and_then(|seed| seed.parse().ok());
     let plan = Plan {
         program: Program::own(env!("CARGO_BIN_EXE_cluster-tests")),
         client_program: env!("CARGO_BIN_EXE_cluster-tests").into(),
+        older: None,
         scenario,
         times,
         nodes: 3,
+        locks,
+        away: Duration::ZERO,
         seed: seed.unwrap_or_else(|| fastrand::u64(..)),
         // The machine may be busy, and no time is asserted here.
         grant_max: Duration::from_secs(60),
@@ -36,9 +39,15 @@ fn run_once(scenario: Scenario, times: usize) -> Result<Report, String> {
 
 #[track_caller]
 fn promises_are_kept(scenario: Scenario, times: usize) {
+    promises_are_kept_over(scenario, times, 0);
+}
+
+/// With so many locks that are held all the time.
+#[track_caller]
+fn promises_are_kept_over(scenario: Scenario, times: usize, locks: usize) {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     for _ in 0..RUNS_MAX {
-        match run_once(scenario, times) {
+        match run_once(scenario, times, locks) {
             Ok(report) => {
                 println!("{report}");
                 return report
@@ -70,6 +79,16 @@ fn a_leader_that_is_cut_off_grants_nothing() {
 #[test]
 fn a_rolling_restart_breaks_no_promise() {
     promises_are_kept(Scenario::RollingRestart, 1);
+}
+
+#[test]
+fn a_rolling_upgrade_goes_back_until_the_format_is_raised() {
+    promises_are_kept(Scenario::RollingUpgrade, 2);
+}
+
+#[test]
+fn a_node_that_was_away_for_long_is_sent_what_is_held() {
+    promises_are_kept_over(Scenario::SnapshotUnderLoad, 1, 2_000);
 }
 
 #[test]
