@@ -10,7 +10,8 @@
 use crate::codec::{self, Reader};
 use crate::host;
 use crate::simulation::{Mistake, planted};
-use crate::types::{Entry, LeaderId, LogId, Payload, Types, Vote};
+use crate::types::{Command, Entry, LeaderId, LogId, Payload, Types, Vote};
+use bytes::Bytes;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -347,9 +348,14 @@ impl RaftLogStorage<Types> for Store {
         let now = host::now();
         {
             let mut log = self.inner.log.lock();
-            for entry in entries {
+            for mut entry in entries {
                 payload.clear();
                 codec::put_payload(&entry.payload, &mut payload);
+                if let Payload::Normal(command) = &mut entry.payload {
+                    // It is a part of the buffer that it was received in. An entry that is kept
+                    // for long would keep all of that.
+                    *command = Command(Bytes::copy_from_slice(&command.0));
+                }
                 let group = self.inner.group;
                 put_entry(group, &entry.log_id, &payload, |record| {
                     records.push(record)

@@ -1,6 +1,5 @@
 use super::*;
-use crate::types::{Command, Member, Membership};
-use bytes::Bytes;
+use crate::types::{Member, Membership};
 use openraft::type_config::TypeConfigExt;
 use std::collections::BTreeSet;
 use wal::forgetful::ForgetfulDisk;
@@ -107,6 +106,28 @@ async fn a_snapshot_takes_the_place_of_the_log_before_it() {
     assert_eq!(all(&mut store).await, before);
     assert_eq!(found.image.len(), 5_003);
     assert_eq!(found.image[5_000..], *b"end");
+}
+
+/// A follower kept 7 KiB for an entry of 800 bytes while it could not make its log shorter.
+#[tokio::test]
+async fn an_entry_does_not_keep_the_buffer_that_it_was_received_in() {
+    let disk = Arc::new(ForgetfulDisk::default());
+    let (mut store, _) = open(&disk);
+    let received = Bytes::from(vec![7; 100_000]);
+    let part = Entry {
+        log_id: id(1, 0),
+        payload: Payload::Normal(Command(received.slice(50..60))),
+    };
+    append(&mut store, vec![part]).await;
+    assert!(received.is_unique(), "the log has a part of it");
+    assert_eq!(all(&mut store).await, [entry_of(&[7; 10])]);
+}
+
+fn entry_of(command: &'static [u8]) -> Entry {
+    Entry {
+        log_id: id(1, 0),
+        payload: Payload::Normal(Command(Bytes::from_static(command))),
+    }
 }
 
 #[tokio::test]
