@@ -34,7 +34,7 @@ fn a_seed_comes_out_the_same_each_time() {
 #[test]
 fn planted_mistakes_that_show_soon_are_found() {
     for bug in ["reply-at-local-sync", "engine-kept", "ceiling-used-early"] {
-        let output = simulate(&["--seeds", "30", "--bug", bug]);
+        let output = simulate(&["--seeds", "60", "--bug", bug]);
         assert!(output.status.success(), "{bug}: {}", text(&output));
     }
 }

@@ -41,7 +41,7 @@ use wal::{Batch, QUEUE_BYTES_MAX, Ticket};
 const WINDOW: usize = 4;
 
 /// A batch of fewer bytes waits until no other is under way.
-const COMPANION_BYTES: usize = 16 << 10;
+pub const COMPANION_BYTES: usize = 16 << 10;
 
 /// A reign in which nothing is settled for so long, though something is under way, is over.
 const STALLED_MAX: Duration = Duration::from_secs(2);
@@ -109,9 +109,17 @@ impl Pending {
     fn may_propose(&self) -> bool {
         match self.under_way {
             0 => true,
-            count => count < WINDOW && self.bytes >= COMPANION_BYTES,
+            count => count < WINDOW && self.bytes >= companion_bytes(),
         }
     }
+}
+
+fn companion_bytes() -> usize {
+    #[cfg(feature = "simulation")]
+    if let Some(settings) = crate::simulation::settings() {
+        return settings.companion_bytes;
+    }
+    COMPANION_BYTES
 }
 
 struct UnderWay {

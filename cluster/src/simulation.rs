@@ -41,6 +41,8 @@ mod settings {
         pub mistake: Option<Mistake>,
         /// Entries that are kept behind a snapshot.
         pub kept_entries: u64,
+        /// A batch of fewer bytes waits until no other is under way.
+        pub companion_bytes: usize,
     }
 
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
