@@ -8,18 +8,20 @@
 //!
 //! **Idle**: processor time of every node while no client is connected.
 //!
-//! Leaves out: what a client library adds, many locks to restore, and disks of their own for the
-//! nodes, which share one here.
+//! With `--keys` so many locks are held all the time, which every new leader has to restore.
+//!
+//! Leaves out: what a client library adds, and disks of their own for the nodes, which share one
+//! here.
 
 use super::cycler::{Cycler, Grant};
 use crate::experiments::locks::Backend;
 use crate::experiments::processes::worker::now_ms;
 use crate::experiments::report::table;
-use crate::load::Options;
 use crate::load::peers::child::Usage;
 use crate::load::peers::nodes::Nodes;
 use crate::load::peers::{Peer, PeerName};
 use crate::load::rounds::median;
+use crate::load::{Options, fill_fencepost};
 use crate::progress::Progress;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -111,6 +113,10 @@ fn watch(
     };
     let mut seen = Seen::default();
     let leader = nodes.settled_leader()?;
+    if let Some(keys) = options.keys {
+        progress.begin(format!("{name}: taking {keys} locks"));
+        fill_fencepost(nodes.address(leader), keys)?;
+    }
     progress.begin(format!("{name}: idle"));
     let idle = idle(nodes, options.idle);
     progress.step();
@@ -231,8 +237,9 @@ fn print(rows: &[(PeerName, Seen)], options: &Options) {
         return;
     }
     println!(
-        "\nfailover: {} nodes, one client; idle is of a core, over {:.0} s; times are without a grant\n",
+        "\nfailover: {} nodes, {} locks held, one client; idle is of a core, over {:.0} s; times are without a grant\n",
         options.node_count(),
+        options.keys.unwrap_or(0),
         options.idle.as_secs_f64()
     );
     let rows = rows.iter().map(|(name, seen)| cells(*name, seen));

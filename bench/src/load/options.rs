@@ -144,7 +144,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "30s", value_parser = parse_time, value_name = "TIME", help_heading = "Load")]
     pub(crate) ttl: Duration,
     /// How many keys there are. By default a million for --many-keys and ten million for --expiry
-    /// and --renew.
+    /// and --renew. With --failover: how many locks are held meanwhile, by default none.
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub(crate) keys: Option<u64>,
     /// Within which time the leases of --expiry end.
@@ -278,6 +278,9 @@ impl Options {
                 "--failover is for fencepost-cluster and etcd-cluster: leave out --peer, or name those"
                     .to_owned(),
             );
+        }
+        if self.failover && self.keys.is_some() && self.peers() != [PeerName::FencepostCluster] {
+            return Err("etcd-cluster is not filled with locks: --keys with --failover needs --peer fencepost-cluster".to_owned());
         }
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return Err("a rate is more than nothing".to_owned());
@@ -421,10 +424,12 @@ mod tests {
         assert_eq!(options.check(), Ok(()));
         assert!(parse("--failover").is_err());
         assert!(parse("--cluster 3 --kills 2").is_err());
-        for flags in ["--kills 0", "--idle 0", "--peer redis-wait"] {
+        for flags in ["--kills 0", "--idle 0", "--peer redis-wait", "--keys 9"] {
             let options = parse(&format!("--cluster 3 --failover {flags}")).unwrap();
             assert!(options.check().is_err(), "{flags}");
         }
+        let filled = parse("--cluster 3 --failover --keys 9 --peer fencepost-cluster").unwrap();
+        assert_eq!(filled.check(), Ok(()));
     }
 
     #[test]

@@ -281,7 +281,8 @@ settings! {
         /// Keep every I/O thread on a core of its own. For machines that do nothing else.
         pin: bool = false, SWITCH;
         /// How long an I/O thread stays awake after it had something to do for a client that waits
-        /// for it: a core that sleeps takes longer to wake than a hand-off does. 0 is off.
+        /// for it: a core that sleeps takes longer to wake than a hand-off does. 0 is off. Nodes of a
+        /// cluster never do: their clients wait for commits.
         spin: Duration = Duration::from_micros(40), SHORT_TIME, in Duration::ZERO..=Duration::from_millis(10);
         /// Parts of the lock table, a power of two. 0 is 32 per thread.
         shards: u32 = 0, count(), in 0..=SHARDS_MAX;
