@@ -88,7 +88,8 @@
 //! ```no_run
 //! # async fn example() -> Result<(), fencepost::ConnectError> {
 //! let tls = fencepost::Tls::with_ca("/etc/fencepost/ca.pem");
-//! let client = fencepost::Client::builder().address("locks.internal:7400").tls(tls).connect().await?;
+//! let builder = fencepost::Client::builder().address("locks.internal:7400");
+//! let client = builder.tls(tls).connect().await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -75,8 +75,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!is_well))
 }
 
-/// From which size on a batch leaves beside others. Batches are tiny here: with the size that counts
-/// outside, no two would ever be under way. One seed in four has that all the same.
+/// From which size on a batch leaves beside others. Batches are tiny here: with the size that
+/// counts outside, no two would ever be under way. One seed in four has that all the same.
 fn companion_bytes(seed: u64) -> usize {
     match seed.is_multiple_of(4) {
         true => cluster::propose::COMPANION_BYTES,

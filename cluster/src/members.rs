@@ -283,9 +283,10 @@ impl Node {
         }
     }
 
-    /// Whether this node leads, or has heard from its leader lately. [`crate::node::Leadership::leader`] does not
-    /// say that: openraft knows the leader from before a restart, and goes on to name one from
-    /// which nothing comes any more, because this node is cut off or refused.
+    /// Whether this node leads, or has heard from its leader lately.
+    /// [`crate::node::Leadership::leader`] does not say that: openraft knows the leader from before
+    /// a restart, and goes on to name one from which nothing comes any more, because this node is
+    /// cut off or refused.
     pub async fn hears_leader(&self) -> bool {
         if self.inner.raft.is_leader() {
             return true;

@@ -248,8 +248,8 @@ impl Node {
     }
 }
 
-/// Starts a node on TCP, with TLS between nodes or without. What openraft is made of with these types is compiled here, once, and not
-/// again in each crate that starts nodes.
+/// Starts a node on TCP, with TLS between nodes or without. What openraft is made of with these
+/// types is compiled here, once, and not again in each crate that starts nodes.
 pub fn start_on_tcp(
     found: FoundNode,
     listener: tokio::net::TcpListener,

@@ -53,8 +53,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) keys: Vec<Arc<str>>,
     /// The one of them that no other task of this client locks. Of this one it takes more than one
-    /// hold at a time: the server counts holds by session, so of any other key its second hold could
-    /// be added to a grant of another task, whose release would then not be the last one.
+    /// hold at a time: the server counts holds by session, so of any other key its second hold
+    /// could be added to a grant of another task, whose release would then not be the last one.
     pub(crate) own_key: Option<Arc<str>>,
     /// Takes and gives back, as fast as it goes, so that there is always something under way when
     /// the server is killed.
@@ -242,8 +242,8 @@ impl Worker {
     /// it is not known what came of it: then the server may count a hold that no guard has.
     async fn hold_once_more(&mut self, guard: &Guard, ttl: Duration) -> bool {
         let request = self.client.lock(guard.key()).ttl(ttl).reentrant();
-        // The lock may have been lost meanwhile. Then this is a grant of its own. Which of the two is
-        // not known, so it is not recorded.
+        // The lock may have been lost meanwhile. Then this is a grant of its own. Which of the two
+        // is not known, so it is not recorded.
         let released = match request.try_acquire().await {
             Ok(Acquisition::Acquired(inner)) => {
                 sleep(Duration::from_millis(self.random.u64(..30))).await;

@@ -4,6 +4,8 @@
     tests/house/measure.py              the working tree, as a Markdown table
     tests/house/measure.py REV [REV]    these commits side by side
     tests/house/measure.py --cycles     the modules of each import cycle in the working tree
+    tests/house/measure.py --check      what CI asks of the working tree: no import cycle, no comment that is too long, few words
+                                        that hide who acts, ARCHITECTURE.md within its length; each breach is a line
 
 Needs git and Python 3. Sources are the *.rs files that git tracks. A test file is one below a folder `tests` or `benches`, or
 called `tests.rs`; everything else is source. Counts are by regular expression, so they are close and not exact.
@@ -15,7 +17,9 @@ import sys
 
 CRATES = "types protocol engine disk wal server client resource testing tls bench cluster cluster-model cluster-sim cluster-tests loom-tests crash-tests fuzz-tests fuzz".split()
 WORDS = ["whoever", "somebody", "nobody", "everybody", "anybody", "those who"]
+WORDS_MAX = 30
 COLUMNS = 100
+ARCHITECTURE_LINES = 200
 RUN = 6
 TEST_MODULE = r"^#\[cfg\(test\)\]\n(?:pub(?:\([a-z ]+\))? )?mod (\w+);"
 
@@ -243,6 +247,34 @@ def words(texts):
     return sum(len(pattern.findall(text)) for text in texts)
 
 
+def long_comments(text):
+    """Numbers of the lines that are comments and too long."""
+    lines = enumerate(text.split("\n"), 1)
+    return [number for number, line in lines if len(line) > COLUMNS and line.lstrip().startswith("//")]
+
+
+def cycle_lines(found):
+    for crate in CRATES:
+        for cycle in cycles(crate, found):
+            yield f"{crate}: " + ", ".join("::".join(module) for module in cycle)
+
+
+def breaches():
+    found = files(None)
+    rust = {name: text for name, text in found.items() if name.endswith(".rs")}
+    for line in cycle_lines(found):
+        yield f"import cycle in {line}"
+    for name, text in rust.items():
+        for number in long_comments(text):
+            yield f"{name}:{number}: a comment is longer than {COLUMNS} columns"
+    count = words(rust.values())
+    if count >= WORDS_MAX:
+        yield f"{count} of the words {', '.join(WORDS)} in *.rs: name the actor"
+    lines = found["ARCHITECTURE.md"].count("\n")
+    if lines >= ARCHITECTURE_LINES:
+        yield f"ARCHITECTURE.md has {lines} lines: fewer than {ARCHITECTURE_LINES}"
+
+
 def rows(rev):
     found = files(rev)
     rust = {name: text for name, text in found.items() if name.endswith(".rs")}
@@ -268,8 +300,7 @@ def rows(rev):
     yield f"repeated runs of {RUN} lines or more, tests", repeated(test)
     yield "words of point 9 in `*.rs`", str(words(rust.values()))
     yield "words of point 9 in `*.md`", str(words(notes))
-    long = [line for text in rust.values() for line in text.split("\n") if len(line) > COLUMNS and line.lstrip().startswith("//")]
-    yield f"comment lines over {COLUMNS} columns", str(len(long))
+    yield f"comment lines over {COLUMNS} columns", str(sum(len(long_comments(text)) for text in rust.values()))
 
 
 def of_crate(texts, crate):
@@ -280,11 +311,12 @@ def main():
     sys.setrecursionlimit(10_000)
     arguments = sys.argv[1:]
     if arguments == ["--cycles"]:
-        found = files(None)
-        for crate in CRATES:
-            for cycle in cycles(crate, found):
-                print(f"{crate}: " + ", ".join("::".join(module) for module in cycle))
+        print("\n".join(cycle_lines(files(None))))
         return
+    if arguments == ["--check"]:
+        found = list(breaches())
+        print("\n".join(found) or "the house stands as it should")
+        sys.exit(1 if found else 0)
     revs = arguments or [None]
     tables = [dict(rows(rev)) for rev in revs]
     names = list(dict.fromkeys(name for table in tables for name in table))

@@ -3,7 +3,8 @@
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
 
-/// What went wrong with the other side, as the second half of a sentence: "the handshake failed: ..".
+/// What went wrong with the other side, as the second half of a sentence: "the handshake failed:
+/// ..".
 pub fn reason(error: &Error) -> String {
     let sentence = match error {
         Error::NoCertificatesPresented => "it showed no certificate, and one is required",

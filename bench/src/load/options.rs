@@ -93,8 +93,8 @@ pub(crate) struct Options {
         help_heading = "Peers"
     )]
     pub(crate) peer: Vec<PeerName>,
-    /// TLS beside plain: fencepost, fencepost-tls, redis and redis-tls, unless --peer says otherwise;
-    /// --many-keys, unless another workload is named.
+    /// TLS beside plain: fencepost, fencepost-tls, redis and redis-tls, unless --peer says
+    /// otherwise; --many-keys, unless another workload is named.
     #[arg(long, help_heading = "Peers")]
     pub(crate) tls: bool,
     /// Measures a running server of Fencepost as well.

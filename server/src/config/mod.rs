@@ -260,8 +260,8 @@ settings! {
         /// A file with the key that nodes prove to each other that they belong together: 64
         /// hexadecimal digits. `openssl rand -hex 32` makes one.
         cluster_key_file: Option<PathBuf> = None, PATH_OR_OFF;
-        /// The authorities that sign the certificates of nodes, in PEM. With it nodes speak TLS with
-        /// each other, and each verifies the other.
+        /// The authorities that sign the certificates of nodes, in PEM. With it nodes speak TLS
+        /// with each other, and each verifies the other.
         peer_tls_ca_file: Option<PathBuf> = None, PATH_OR_OFF;
         /// This node's certificate for the other nodes. It must name the host by which they reach
         /// this one. Off: tls_cert_file.
@@ -281,8 +281,8 @@ settings! {
         /// Keep every I/O thread on a core of its own. For machines that do nothing else.
         pin: bool = false, SWITCH;
         /// How long an I/O thread stays awake after it had something to do for a client that waits
-        /// for it: a core that sleeps takes longer to wake than a hand-off does. 0 is off. Nodes of a
-        /// cluster never do: their clients wait for commits.
+        /// for it: a core that sleeps takes longer to wake than a hand-off does. 0 is off. Nodes of
+        /// a cluster never do: their clients wait for commits.
         spin: Duration = Duration::from_micros(40), SHORT_TIME, in Duration::ZERO..=Duration::from_millis(10);
         /// Parts of the lock table, a power of two. 0 is 32 per thread.
         shards: u32 = 0, count(), in 0..=SHARDS_MAX;

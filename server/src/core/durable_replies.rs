@@ -123,8 +123,8 @@ impl DurableReplies {
         }
     }
 
-    /// Does something, such as telling another thread, once what was decided in this turn is settled;
-    /// at once if there is nothing to wait for.
+    /// Does something, such as telling another thread, once what was decided in this turn is
+    /// settled; at once if there is nothing to wait for.
     pub(crate) fn once_settled(&self, act: impl FnOnce() + 'static) {
         match holds_all(&self.shared) || self.has_recorded() {
             true => self.unsynced.borrow_mut().afterwards.push(Box::new(act)),

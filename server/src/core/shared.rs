@@ -100,8 +100,8 @@ impl Shared {
         }
     }
 
-    /// Opens a session and registers it, under the name that it had before or a new one, for clients
-    /// with a token of this name. `None` at the limit.
+    /// Opens a session and registers it, under the name that it had before or a new one, for
+    /// clients with a token of this name. `None` at the limit.
     pub(crate) fn open_session(
         &self,
         public_id: Option<u64>,

@@ -1,5 +1,5 @@
-//! What stands between a request and its verb: the sender's rights and quotas. And an operator's end
-//! of a session.
+//! What stands between a request and its verb: the sender's rights and quotas. And an operator's
+//! end of a session.
 
 use super::dispatch::Batch;
 use super::permission::{self, Forbidden};
@@ -63,8 +63,8 @@ impl Batch {
         reply.append(id, out);
     }
 
-    /// Ends a session for an operator. The server's own, of the Redis port and of detached locks, do
-    /// not end.
+    /// Ends a session for an operator. The server's own, of the Redis port and of detached locks,
+    /// do not end.
     pub(super) fn end_session(&self, id: RequestId, public_id: u64, out: &mut BytesMut) {
         let shared = &self.core.shared;
         let session = shared.registry().find_public(public_id);

@@ -128,8 +128,9 @@ impl Lasting {
                 leads,
             )),
             config: Config {
-                // A client of a cluster waits for a commit, which takes longer than waking a core: a
-                // core that looks around meanwhile keeps the processor from what makes the commit.
+                // A client of a cluster waits for a commit, which takes longer than waking a core:
+                // a core that looks around meanwhile keeps the processor from what makes the
+                // commit.
                 spin: Duration::ZERO,
                 ..self.config.clone()
             },

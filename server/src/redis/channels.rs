@@ -29,8 +29,8 @@ pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
     Refusal::if_longer("the name of a channel", channel, CHANNEL_BYTES_MAX)
 }
 
-/// Whether a channel has the server's own news, in the manner of Sentinel. Every client may listen to
-/// it, and none may publish there.
+/// Whether a channel has the server's own news, in the manner of Sentinel. Every client may listen
+/// to it, and none may publish there.
 pub(crate) fn is_own(channel: &[u8]) -> bool {
     matches!(channel.first(), Some(b'+' | b'-'))
 }

@@ -324,8 +324,8 @@ fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }
 
-/// Refuses what is no file. A pipe is read at the start, and once: to open it again would wait for a
-/// writer, and meanwhile no signal would be heard.
+/// Refuses what is no file. A pipe is read at the start, and once: to open it again would wait for
+/// a writer, and meanwhile no signal would be heard.
 fn check_regular(path: &Path) -> Result<(), AuthError> {
     let unreadable = |error| AuthError::Unreadable {
         path: path.to_owned(),

@@ -1,10 +1,11 @@
 //! The names and secrets of sessions, such that a restarted server knows its own.
 //!
-//! A session's secret is the beginning of HMAC-SHA-256 over its public id, and the name of the token
-//! that it was opened with if that has one, under a key that only this server has. So nothing needs to be written down for a session, and a server that has lost
-//! its memory and not its key can still tell whether it is the session's owner that comes back. The
-//! key lies in the data directory (`wal/src/files/key.rs`), for the server's user only; with
-//! `durability = none` it is made anew at every start.
+//! A session's secret is the beginning of HMAC-SHA-256 over its public id, and the name of the
+//! token that it was opened with if that has one, under a key that only this server has. So nothing
+//! needs to be written down for a session, and a server that has lost its memory and not its key
+//! can still tell whether it is the session's owner that comes back. The key lies in the data
+//! directory (`wal/src/files/key.rs`), for the server's user only; with `durability = none` it is
+//! made anew at every start.
 
 use hmac::{Hmac, KeyInit, Mac};
 use protocol::SessionSecret;

@@ -37,7 +37,8 @@ pub(crate) enum PeerName {
     FencepostLease,
     /// Fencepost with its default settings, over TLS.
     FencepostTls,
-    /// Fencepost with its default settings, for a client whose token has one role and three prefixes.
+    /// Fencepost with its default settings, for a client whose token has one role and three
+    /// prefixes.
     FencepostRights,
     /// The same, for a token that has quotas besides: locks held, waiters, operations a second.
     FencepostQuotas,

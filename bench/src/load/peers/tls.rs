@@ -1,5 +1,5 @@
-//! Peers behind TLS. All get a certificate of the same kind (ECDSA on P-256), made for the run; none
-//! asks its clients for one.
+//! Peers behind TLS. All get a certificate of the same kind (ECDSA on P-256), made for the run;
+//! none asks its clients for one.
 
 use super::embedded::{self, AUTHORITY, FENCEPOST_TLS, OWN};
 use super::{Started, redis};

@@ -11,8 +11,8 @@ pub struct Entry {
     pub seq: u64,
     /// RFC 3339, UTC, milliseconds.
     pub time: String,
-    /// `grant`, `claim`, `restore`, `lapse`, `release`, `loss`, `force`, `refuse`; of the server itself
-    /// `start`, `stop`, `grace_over`, `lead`, `follow`, `dropped`.
+    /// `grant`, `claim`, `restore`, `lapse`, `release`, `loss`, `force`, `refuse`; of the server
+    /// itself `start`, `stop`, `grace_over`, `lead`, `follow`, `dropped`.
     pub event: String,
     /// The key, escaped if it is no text.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -135,7 +135,8 @@ pub(crate) fn retry_pop(
     Ok(false)
 }
 
-/// Leaves the queues of all lists, once for each command that waits. Wakes the next waiter of each list that has an element.
+/// Leaves the queues of all lists, once for each command that waits. Wakes the next waiter of each
+/// list that has an element.
 pub(crate) fn give_up_waiting(
     section: &mut Section<'_>,
     names: &[Name<'static>],
