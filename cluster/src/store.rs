@@ -1,6 +1,6 @@
-//! openraft's log on the write-ahead log of this node: votes, entries, truncations and purges are
-//! records in it (docs/wal.md, kinds 0x50 to 0x56). Entries since the last purge are also in
-//! memory; the disk is read at the start only.
+//! openraft's log on the write-ahead log of this node, leader and follower alike: votes, entries,
+//! truncations and purges are records in it (docs/wal.md, kinds 0x50 to 0x56). Entries since the
+//! last purge are also in memory; the disk is read at the start only.
 //!
 //! One thread, that of openraft, appends; the log's writer syncs what came together and says so.
 //! The callbacks of appends wait in the order of their tickets. The mutex of that queue is held

@@ -6,10 +6,11 @@
 //! Both only rise.
 //!
 //! The ceiling is what durability promises: fences up to it may have been issued, so a restart
-//! begins with `floor = ceiling`. It is advanced from outside, after the new value is on disk; half
-//! of the way from one ceiling to the next lies the **alarm**, which says that it is time. The
-//! floor at the **start** divides fences of this life from those of earlier ones: a lock that
-//! outlived a restart keeps its old fence, and the next grant of its key has one of this life.
+//! begins with `floor = ceiling`. It is raised from outside, after the new value is on disk: by the
+//! server's keeper (`server/src/durability/keeper.rs`). Half of the way from one ceiling to the
+//! next lies the **alarm**, which says that it is time. The floor at the **start** divides fences
+//! of this life from those of earlier ones: a lock that outlived a restart keeps its old fence, and
+//! the next grant of its key has one of this life.
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::lease::Lease;

@@ -3,7 +3,8 @@
 /// What a client of the native protocol asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lease {
-    /// For this long unless renewed: 1 to [`TTL_MS_MAX`](crate::limits::TTL_MS_MAX).
+    /// For this long unless renewed: 1 to [`TTL_MS_MAX`](crate::limits::TTL_MS_MAX), which is a
+    /// day. A server may allow less (`--lease-max`).
     Ttl {
         /// Milliseconds from the grant.
         ttl_ms: u32,

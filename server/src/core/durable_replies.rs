@@ -10,7 +10,8 @@
 //! Without a log, and for nearly all turns with `durability = fence`, there are no records and
 //! nothing is held back. In a cluster every turn that tells something is held back, records or not,
 //! and with it what the audit log is to say of it
-//! ([`Journal::holds_all_replies`](crate::storage::Journal::holds_all_replies)).
+//! ([`Journal::holds_all_replies`](crate::storage::Journal::holds_all_replies)): another node may
+//! lead already. A leader that was deposed drops what it holds (`serve/stopping.rs`).
 
 use crate::conn::connection::Connection;
 use crate::conn::dialect::News;
