@@ -175,8 +175,9 @@ impl Reign {
         pending.bytes += bytes;
         // Otherwise the proposer looks again when something under way is settled.
         let may_propose = pending.may_propose();
-        drop(pending);
+        // Before the proposer can take the batch, and subtract its bytes.
         self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        drop(pending);
         if may_propose {
             self.wake.notify_one();
         }

@@ -294,7 +294,11 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
             let membership = metrics.membership_config.membership();
             let voters: Vec<NodeId> = membership.voter_ids().collect();
             let members = membership.nodes();
-            let leads = metrics.state == ServerState::Leader && metrics.vote.committed;
+            // The state is ahead of the vote, which is the one on the disk: it may still be that for
+            // another leader.
+            let leads = metrics.state == ServerState::Leader
+                && metrics.vote.committed
+                && metrics.vote.leader_id.node_id == metrics.id;
             Leadership {
                 term: metrics.vote.leader_id.term,
                 leader: metrics.current_leader,
@@ -311,6 +315,8 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
             is_new
         });
         if metrics.changed().await.is_err() {
+            // openraft has ended, and nothing that it said last holds.
+            announce.send_modify(|known| known.own = None);
             return;
         }
     }

@@ -83,11 +83,16 @@ impl Readiness {
 /// In the grace period the server is ready: a probe that kept clients away would keep holders from
 /// claiming their locks. `?granting` asks whether new locks are granted.
 pub(super) async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
-    let shared = view.shared();
-    let mut readiness = Readiness::of(&shared);
+    // What the cores share is not held while the node is asked: it would keep an engine that has
+    // ended meanwhile.
+    let (mut readiness, node) = {
+        let shared = view.shared();
+        let node = shared.cluster.as_ref().map(|view| view.node.clone());
+        (Readiness::of(&shared), node)
+    };
     if readiness.ready
-        && let Some(view) = &shared.cluster
-        && !view.node.hears_leader().await
+        && let Some(node) = node
+        && !node.hears_leader().await
     {
         readiness = Readiness {
             ready: false,
