@@ -51,6 +51,9 @@ const INTO_CHANGE_MS: std::ops::Range<u64> = 0..300;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
+/// A disk that was to fail and has not ended its node is told to fail again after so long.
+const FAIL_AGAIN: Duration = Duration::from_secs(2);
+
 impl Run {
     /// One round. Returns what happened.
     pub(crate) fn round(&mut self, scenario: Scenario) -> Result<String, String> {
@@ -457,10 +460,17 @@ impl Run {
         let ordered = recorder.now();
         self.nodes.order_disk(node, order)?;
         let begin = Instant::now();
+        let mut last_ordered = begin;
         while !self.nodes.has_ended(node) {
             if begin.elapsed() > crate::nodes::STUCK {
                 let id = self.nodes.id(node);
                 return Err(format!("node {id} goes on without a disk"));
+            }
+            // A full disk may have met a spare segment, without which a node goes on.
+            if last_ordered.elapsed() > FAIL_AGAIN {
+                last_ordered = Instant::now();
+                // It may have ended by now.
+                let _ = self.nodes.order_disk(node, order);
             }
             std::thread::sleep(LOOK);
         }
