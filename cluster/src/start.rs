@@ -294,8 +294,8 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
             let membership = metrics.membership_config.membership();
             let voters: Vec<NodeId> = membership.voter_ids().collect();
             let members = membership.nodes();
-            // The state is ahead of the vote, which is the one on the disk: it may still be that for
-            // another leader.
+            // The state is ahead of the vote, which is the one on the disk: it may still be that
+            // for another leader.
             let leads = metrics.state == ServerState::Leader
                 && metrics.vote.committed
                 && metrics.vote.leader_id.node_id == metrics.id;
