@@ -261,6 +261,24 @@ pub enum ReplayError {
         /// Which rule it breaks.
         rule: BrokenRule,
     },
+    /// Nothing is wrong: the directory of a cluster's node was read as that of a single server.
+    OfACluster {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// Nothing is wrong: the directory of a single server was read as that of a cluster's node.
+    OfASingleServer {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// The log of a cluster's node is damaged. Other nodes have what it said, so the way out is
+    /// another one than that of a single server.
+    Node {
+        /// Its directory.
+        dir: PathBuf,
+        /// What is wrong.
+        damage: Box<ReplayError>,
+    },
 }
 
 /// How we know that a record once was on the disk: why a flaw is not just the end of a write that a
@@ -366,19 +384,55 @@ impl fmt::Display for BrokenRule {
             BrokenRule::EntryMissing { index } => {
                 write!(f, "entry {index} is missing, and others follow it")
             }
-            BrokenRule::OfACluster => write!(
-                f,
-                "this directory belongs to a node of a cluster; start it with --node-id and --peers"
-            ),
-            BrokenRule::OfASingleServer => write!(
-                f,
-                "this directory belongs to a single server; `fencepost cluster adopt` makes it node 1 of a cluster"
-            ),
+            BrokenRule::OfACluster => write!(f, "it is the log of a cluster's node"),
+            BrokenRule::OfASingleServer => write!(f, "it is the log of a single server"),
         }
     }
 }
 
+/// What takes the place of a repair for a node of a cluster.
+pub(crate) const NODE_ADVICE: &str = "Other nodes have what it had: take it out with `fencepost cluster remove`, and add it \
+    under a new id and with an empty directory with `fencepost cluster add`. If a majority is lost for good, begin anew with \
+    `fencepost cluster restore`, from a backup or with --from-dir from a node that is sound.";
+
 impl ReplayError {
+    /// A record of the log in `dir` breaks a rule, or shows whose log it is.
+    pub(crate) fn broken(dir: &Path, file: PathBuf, offset: u64, rule: BrokenRule) -> ReplayError {
+        let dir = dir.to_owned();
+        match rule {
+            BrokenRule::OfACluster => ReplayError::OfACluster { dir },
+            BrokenRule::OfASingleServer => ReplayError::OfASingleServer { dir },
+            rule => ReplayError::Rule { file, offset, rule },
+        }
+    }
+
+    /// What was found in `dir`, which was read as that of a node.
+    pub(crate) fn of_node(self, dir: &Path) -> ReplayError {
+        let is_damage = !matches!(
+            self,
+            ReplayError::Io(_) | ReplayError::OfASingleServer { .. }
+        );
+        match is_damage && !self.is_newer() {
+            true => ReplayError::Node {
+                dir: dir.to_owned(),
+                damage: Box::new(self),
+            },
+            false => self,
+        }
+    }
+
+    /// Whether a newer version wrote it.
+    pub(crate) fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            ReplayError::NewerVersion { .. }
+                | ReplayError::Record {
+                    error: RecordError::UnknownKind { .. },
+                    ..
+                }
+        )
+    }
+
     /// Whether only the sessions' key is lost, and the log is sound.
     pub(crate) fn is_of_session_key(&self) -> bool {
         matches!(
@@ -403,21 +457,23 @@ impl ReplayError {
             | ReplayError::Snapshot { file, .. }
             | ReplayError::Record { file, .. }
             | ReplayError::Rule { file, .. } => file,
+            ReplayError::OfACluster { dir }
+            | ReplayError::OfASingleServer { dir }
+            | ReplayError::Node { dir, .. } => dir,
         }
     }
 
     /// What the operator can do.
     fn advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let newer = matches!(
-            self,
-            ReplayError::NewerVersion { .. }
-                | ReplayError::Record {
-                    error: RecordError::UnknownKind { .. },
-                    ..
-                }
-        );
-        if newer {
-            return write!(f, "Start the version that wrote it.");
+        match self {
+            ReplayError::Io(_)
+            | ReplayError::OfACluster { .. }
+            | ReplayError::OfASingleServer { .. } => return Ok(()),
+            ReplayError::Node { .. } => {
+                return write!(f, "Nothing was changed. {NODE_ADVICE}");
+            }
+            newer if newer.is_newer() => return write!(f, "Start the version that wrote it."),
+            _ => {}
         }
         let dir = self.file().parent().unwrap_or(Path::new("."));
         let dir = dir.display();
@@ -436,13 +492,23 @@ impl ReplayError {
              without any lease, after `fencepost wal repair {dir} --accept-loss`."
         )
     }
-}
 
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What is wrong, and how we know.
+    fn damage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.file().display();
         match self {
-            ReplayError::Io(failure) => return failure.fmt(f),
+            ReplayError::Io(failure) => write!(f, "{failure}")?,
+            ReplayError::OfACluster { .. } => write!(
+                f,
+                "{name} belongs to a node of a cluster; nothing was changed. Start it with --node-id, --peers and \
+                 --durability lease, or give a single server a directory of its own with --data-dir."
+            )?,
+            ReplayError::OfASingleServer { .. } => write!(
+                f,
+                "{name} belongs to a single server; nothing was changed. Give a node a directory of its own with \
+                 --data-dir, or make this one node 1 of a new cluster with `fencepost cluster adopt {name}`."
+            )?,
+            ReplayError::Node { damage, .. } => damage.damage(f)?,
             ReplayError::Header {
                 offset, expected, ..
             } => write!(
@@ -511,6 +577,13 @@ impl fmt::Display for ReplayError {
                 write!(f, "{name} contradicts itself at offset {offset}: {rule}. ")?;
             }
         }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.damage(f)?;
         self.advice(f)
     }
 }

@@ -90,5 +90,5 @@ pub use replay::recovered::Recovered;
 pub use replay::sessions::{ANSWERS_MAX, Answer, RecoveredSession};
 pub use tools::repair::{FENCES_MARGIN, NewLog, Repair, RepairError, Repaired, repair, repair_on};
 pub use tools::show::Utc;
-pub use tools::{Entry, FileReport, Report, dump, verify};
+pub use tools::{Contents, Entry, FileReport, Report, dump, verify};
 pub use wal::{Opened, Snapshot, Wal, open, open_node, open_node_on, open_on};

@@ -80,6 +80,21 @@ pub(crate) struct Log {
     _lock: Box<dyn Send + Sync>,
 }
 
+/// Whether what was read from the log of a node adds up.
+pub(crate) fn check_node(
+    disk: &dyn Disk,
+    walked: Result<Layout, ReplayError>,
+    node: &mut NodeLog,
+) -> Result<(Layout, SessionKey), ReplayError> {
+    let dir = disk.dir();
+    let checked = walked.and_then(|layout| {
+        let checked = node.check();
+        checked.map_err(|rule| ReplayError::broken(dir, dir.to_owned(), 0, rule))?;
+        Ok((layout, SessionKey::find(disk, 0)?))
+    });
+    checked.map_err(|error| error.of_node(dir))
+}
+
 /// A log that was read. Nothing in its directory has been changed.
 pub(crate) struct Found {
     pub(crate) disk: Arc<dyn Disk>,
@@ -122,13 +137,8 @@ impl Found {
     ) -> Result<(Found, NodeLog), WalError> {
         let lock = lock(&*disk)?;
         let mut node = NodeLog::default();
-        let layout = replay::walk(&*disk, &mut node)?;
-        node.check().map_err(|rule| ReplayError::Rule {
-            file: disk.dir().to_owned(),
-            offset: 0,
-            rule,
-        })?;
-        let session_key = SessionKey::find(&*disk, 0)?;
+        let walked = replay::walk(&*disk, &mut node);
+        let (layout, session_key) = check_node(&*disk, walked, &mut node)?;
         let metrics = Arc::new(Metrics::default());
         metrics.found_snapshot(layout.snapshot_bytes);
         let found = Found {

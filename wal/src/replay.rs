@@ -314,11 +314,7 @@ impl<V: Visitor> Reader<'_, V> {
     }
 
     fn broken(&self, place: Place, rule: BrokenRule) -> ReplayError {
-        ReplayError::Rule {
-            file: self.path(place),
-            offset: place.offset,
-            rule,
-        }
+        ReplayError::broken(self.disk.dir(), self.path(place), place.offset, rule)
     }
 
     fn not_complete(&self, place: Place, flaw: Flaw) -> ReplayError {

@@ -10,9 +10,10 @@ use crate::files::segment::Name;
 use crate::log;
 use crate::record::Record;
 use crate::record::frame::Position;
+use crate::replay::node::NodeLog;
 use crate::replay::recovered::Recovered;
 use crate::replay::state::State;
-use crate::replay::{self, Place, Torn, Visitor};
+use crate::replay::{self, Layout, Place, Torn, Visitor};
 use disk::Disk;
 use show::{Line, Utc};
 use std::collections::BTreeMap;
@@ -28,8 +29,25 @@ pub struct Report {
     pub dir: PathBuf,
     /// All files of the log, in the order of their names.
     pub files: Vec<FileReport>,
-    /// What a server would find, or why it would not start.
-    pub outcome: Result<Recovered, ReplayError>,
+    /// What a server or a node would find, or why it would not start.
+    pub outcome: Result<Contents, ReplayError>,
+}
+
+/// What a sound log says.
+pub enum Contents {
+    /// That of a single server.
+    Server(Box<Recovered>),
+    /// That of a cluster's node. What its entries say is not read here.
+    Node {
+        /// Its id.
+        node: Option<u64>,
+        /// How many records were read.
+        records: u64,
+        /// How many entries stand in its log behind its image.
+        entries: u64,
+        /// The end of a write that a crash cut short.
+        torn: Option<Torn>,
+    },
 }
 
 /// One file.
@@ -45,7 +63,8 @@ pub struct FileReport {
     pub role: &'static str,
 }
 
-/// Reads the log in `dir` as a server would, and reports. The directory must not be in use.
+/// Reads the log in `dir` as the server or the node would that it belongs to, and reports. The
+/// directory must not be in use.
 pub fn verify(dir: &Path) -> Result<Report, WalError> {
     verify_on(&log::open_dir(dir)?)
 }
@@ -53,11 +72,22 @@ pub fn verify(dir: &Path) -> Result<Report, WalError> {
 pub(crate) fn verify_on(disk: &dyn Disk) -> Result<Report, WalError> {
     let _lock = log::lock(disk)?;
     let start = Instant::now();
-    let mut counter = Counter {
-        state: State::default(),
-        records: BTreeMap::new(),
-    };
+    let mut counter = Counter::<State>::default();
     let walked = replay::walk(disk, &mut counter);
+    let read = walked.and_then(|layout| {
+        let recovered = Recovered::new(counter.inner, &layout, start, disk)?;
+        Ok((layout, Contents::Server(Box::new(recovered))))
+    });
+    let mut records = counter.records;
+    let read = match read {
+        Err(ReplayError::OfACluster { .. }) => {
+            let mut counter = Counter::default();
+            let read = read_node(disk, &mut counter);
+            records = counter.records;
+            read
+        }
+        read => read,
+    };
     let mut files = Vec::new();
     let mut names = disk.list().blame("list", disk, "")?;
     names.sort();
@@ -65,17 +95,13 @@ pub(crate) fn verify_on(disk: &dyn Disk) -> Result<Report, WalError> {
         let Some(parsed) = Name::parse(&name) else {
             continue;
         };
-        let is_obsolete = walked
+        let is_obsolete = read
             .as_ref()
-            .is_ok_and(|layout| layout.obsolete.contains(&parsed));
+            .is_ok_and(|(layout, _)| layout.obsolete.contains(&parsed));
         let file = disk.open_read(&name).blame("open", disk, &name)?;
         files.push(FileReport {
             bytes: file.bytes().blame("read", disk, &name)?,
-            records: counter
-                .records
-                .get(&parsed.to_string())
-                .copied()
-                .unwrap_or(0),
+            records: records.get(&parsed.to_string()).copied().unwrap_or(0),
             role: match parsed {
                 _ if is_obsolete => "not needed",
                 Name::Snapshot(_) => "snapshot",
@@ -86,42 +112,60 @@ pub(crate) fn verify_on(disk: &dyn Disk) -> Result<Report, WalError> {
             name,
         });
     }
-    let outcome = walked.and_then(|layout| Recovered::new(counter.state, &layout, start, disk));
     Ok(Report {
         dir: disk.dir().to_owned(),
         files,
-        outcome,
+        outcome: read.map(|(_, contents)| contents),
     })
 }
 
-struct Counter {
-    state: State,
+fn read_node(
+    disk: &dyn Disk,
+    counter: &mut Counter<NodeLog>,
+) -> Result<(Layout, Contents), ReplayError> {
+    let walked = replay::walk(disk, counter);
+    let node = &mut counter.inner;
+    let (layout, _) = log::check_node(disk, walked, node)?;
+    let entries = node.groups.values().map(|group| group.entries.len() as u64);
+    let contents = Contents::Node {
+        node: node.node.map(|(node, _)| node),
+        records: layout.records,
+        entries: entries.sum(),
+        torn: layout.torn.clone(),
+    };
+    Ok((layout, contents))
+}
+
+/// Counts the records that `inner` reads, by file.
+#[derive(Default)]
+struct Counter<V> {
+    inner: V,
     records: BTreeMap<String, u64>,
 }
 
-impl Counter {
+impl<V> Counter<V> {
     fn count(&mut self, place: Place) {
         *self.records.entry(place.file.to_string()).or_default() += 1;
     }
 }
 
-impl Visitor for Counter {
+impl<V: Visitor> Visitor for Counter<V> {
     fn expect(&mut self, records: u64) {
-        self.state.expect(records);
+        self.inner.expect(records);
     }
 
     fn snapshot(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
         self.count(place);
-        self.state.apply_snapshot(record)
+        self.inner.snapshot(place, record)
     }
 
     fn reach(&mut self, position: Position) {
-        self.state.reach(position);
+        self.inner.reach(position);
     }
 
     fn log(&mut self, place: Place, record: &Record<'_>) -> Result<(), BrokenRule> {
         self.count(place);
-        self.state.apply_log(record)
+        self.inner.log(place, record)
     }
 }
 
@@ -140,7 +184,23 @@ impl fmt::Display for Report {
             )?;
         }
         let recovered = match &self.outcome {
-            Ok(recovered) => recovered,
+            Ok(Contents::Server(recovered)) => recovered,
+            Ok(Contents::Node {
+                node,
+                records,
+                entries,
+                torn,
+            }) => {
+                if let Some(torn) = torn {
+                    writeln!(f, "{torn}")?;
+                }
+                writeln!(f, "sound: {records} records")?;
+                match node {
+                    Some(node) => writeln!(f, "it belongs to node {node} of a cluster")?,
+                    None => writeln!(f, "it belongs to a node of a cluster")?,
+                }
+                return writeln!(f, "entries          {entries}");
+            }
             Err(error) => return writeln!(f, "NOT SOUND: {error}"),
         };
         if let Some(torn) = &recovered.torn {

@@ -39,9 +39,11 @@ Examples:
     fencepost wal repair fencepost-data                 # says what it would do
     fencepost wal repair fencepost-data --accept-loss
 
+`verify` says so if the directory is that of a cluster's node, and whether that is sound; `repair` leaves such a one alone.
+
 Exit codes:
   0  a server starts with this log; after repair: now it does
-  1  a server does not start with it: it is damaged, or a newer version wrote it
+  1  a server does not start with it: it is damaged, or a newer version wrote it; repair: or it is that of a node
   2  nothing was looked at or done: a wrong flag, no log there, in use, not readable, or no --accept-loss";
 
 /// Look at a data directory, or repair it
@@ -224,9 +226,11 @@ fn repair(args: &RepairArgs) -> Result<ExitCode, Failure> {
             )))
         }
         Err(RepairError::Wal(error)) => Err(not_looked_at(&args.dir, error)),
-        Err(error @ (RepairError::Newer(_) | RepairError::NoFencesLeft { .. })) => {
-            Err(Failure::new(Code::No, error))
-        }
+        Err(
+            error @ (RepairError::Newer(_)
+            | RepairError::OfACluster { .. }
+            | RepairError::NoFencesLeft { .. }),
+        ) => Err(Failure::new(Code::No, error)),
     }
 }
 

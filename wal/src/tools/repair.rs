@@ -26,13 +26,12 @@
 //! are renamed, not removed. The key comes last: a crash before leaves a sound log without its key,
 //! and repair can be run again.
 
-use crate::error::{Blame, IoFailure, ReplayError, WalError};
+use crate::error::{Blame, IoFailure, NODE_ADVICE, ReplayError, WalError};
 use crate::files::key::{KEY_FILE, SessionKey};
 use crate::files::segment::{Name, SEGMENT_BYTES, Shelf};
 use crate::log;
 use crate::log::snapshot::SnapshotFile;
 use crate::record::frame::Position;
-use crate::record::payload::RecordError;
 use crate::record::{FENCE_MAX, Record, Scope};
 use crate::replay;
 use crate::replay::recovered::Recovered;
@@ -42,7 +41,7 @@ use crate::tools::show;
 use disk::Disk;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -128,6 +127,11 @@ pub enum RepairError {
         /// What would have been done.
         plan: Box<Repaired>,
     },
+    /// The directory belongs to a node of a cluster, whose votes a new log would forget.
+    OfACluster {
+        /// Which.
+        dir: PathBuf,
+    },
     /// Above what was found there are not enough fences left.
     NoFencesLeft {
         /// The highest that was found.
@@ -144,6 +148,12 @@ impl fmt::Display for RepairError {
             RepairError::LossNotAccepted { damage, .. } => write!(
                 f,
                 "repair loses what cannot be told from damage, and wants to hear --accept-loss. What is wrong: {damage}"
+            ),
+            RepairError::OfACluster { dir } => write!(
+                f,
+                "{} belongs to a node of a cluster, and a node is not repaired: without its log it could vote twice. \
+                 Nothing was changed. See with `fencepost wal verify {0}` whether it is sound. If not: {NODE_ADVICE}",
+                dir.display()
             ),
             RepairError::NoFencesLeft { fence_found } => write!(
                 f,
@@ -182,12 +192,7 @@ pub fn repair_on(
         Err(ReplayError::Io(failure)) => return Err(failure.into()),
         Err(damage) => damage,
     };
-    if let ReplayError::NewerVersion { .. }
-    | ReplayError::Record {
-        error: RecordError::UnknownKind { .. },
-        ..
-    } = damage
-    {
+    if damage.is_newer() {
         return Err(RepairError::Newer(damage));
     }
 
@@ -201,6 +206,10 @@ pub fn repair_on(
     let mut found = None;
     if !damage.is_of_session_key() {
         let found = found.insert(Found::look(&*disk)?);
+        if found.is_of_node {
+            let dir = disk.dir().to_owned();
+            return Err(RepairError::OfACluster { dir });
+        }
         plan.log = Some(found.new_log(wish)?);
         plan.moved.extend(found.names.iter().map(|name| kept(name)));
     }
@@ -291,6 +300,8 @@ struct Found {
     names: Vec<String>,
     /// When it was repaired before, by the names of what was put aside.
     repairs: BTreeSet<String>,
+    /// A record is there that only a node of a cluster writes.
+    is_of_node: bool,
 }
 
 impl Found {
@@ -347,6 +358,8 @@ impl Found {
                 _ => 0,
             };
             found.fence_max = found.fence_max.max(fence);
+            // A spare may have been a segment of anything before.
+            found.is_of_node |= record.is_of_node() && !matches!(place.file, Name::Spare(_));
             let present_ms = match *record {
                 Record::Started { unix_ms, .. }
                 | Record::CleanStop { unix_ms }

@@ -182,3 +182,93 @@ fn a_dump_shows_what_a_crash_cut_short() {
     assert!(torn.starts_with("a write was cut short"), "{torn}");
     assert!(torn.contains(&format!("at offset {offset}, where its checksum")));
 }
+
+/// The directory of node 7 of a cluster, and the offset of its vote.
+fn node_dir() -> (tempfile::TempDir, Options, usize) {
+    let temp = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 64 << 10,
+        ..Options::new(Scope::Leases, 1_700_000_000_000)
+    };
+    let (opened, _) = crate::open_node(temp.path(), &options).unwrap();
+    let wal = opened.start(()).unwrap();
+    let vote = Record::Vote {
+        group: 0,
+        term: 3,
+        node: 7,
+        is_committed: true,
+    };
+    for record in [Record::NodeIs { node: 7, disk: 1 }, vote] {
+        wal.wait(wal.append(&record)).unwrap();
+    }
+    wal.close(1_700_000_060_000).unwrap();
+    let (out, _) = text_of(&log::open_dir(temp.path()).unwrap());
+    let vote = out.lines().nth(2).unwrap();
+    let offset = vote.split_ascii_whitespace().nth(1).unwrap();
+    let offset = offset.parse().unwrap();
+    (temp, options, offset)
+}
+
+#[test]
+fn the_directory_of_a_node_is_called_one_and_is_never_repaired() {
+    let (temp, options, vote) = node_dir();
+    let dir = temp.path().display().to_string();
+    let wish = repair::Repair {
+        accept_loss: true,
+        now_unix_ms: 1_700_000_500_000,
+        lease_ms_max: 1,
+    };
+    let is_refused = || {
+        let refused = repair::repair(temp.path(), &wish);
+        assert!(
+            matches!(refused, Err(repair::RepairError::OfACluster { .. })),
+            "{refused:?}"
+        );
+    };
+
+    let text = verify(temp.path()).unwrap().to_string();
+    assert!(text.contains("sound: 4 records"), "{text}");
+    assert!(text.contains("belongs to node 7 of a cluster"), "{text}");
+    assert!(!text.contains("NOT SOUND"), "{text}");
+    let error = open_log(temp.path(), &options).err().unwrap().to_string();
+    let belongs = format!("{dir} belongs to a node of a cluster");
+    assert!(error.starts_with(&belongs), "{error}");
+    assert!(!error.contains("wal repair"), "{error}");
+    is_refused();
+
+    let segment = temp.path().join("segment-0000000000000001.wal");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[vote + 21] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let text = verify(temp.path()).unwrap().to_string();
+    assert!(text.contains("NOT SOUND"), "{text}");
+    assert!(text.contains("fencepost cluster remove"), "{text}");
+    assert!(!text.contains("wal repair"), "{text}");
+    is_refused();
+    assert!(segment.exists());
+}
+
+#[test]
+fn the_directory_of_a_single_server_is_named_to_a_node_and_nothing_is_advised_against_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 64 << 10,
+        ..Options::new(Scope::Leases, 1_700_000_000_000)
+    };
+    let (opened, _) = open_log(temp.path(), &options).unwrap();
+    let wal = opened.start(()).unwrap();
+    let ceiling = Record::Ceiling { shard: 0, fence: 9 };
+    wal.wait(wal.append(&ceiling)).unwrap();
+    wal.close(1_700_000_060_000).unwrap();
+
+    let error = crate::open_node(temp.path(), &options).err().unwrap();
+    let error = error.to_string();
+    let dir = temp.path().display();
+    let belongs = format!("{dir} belongs to a single server");
+    assert!(error.starts_with(&belongs), "{error}");
+    assert!(
+        error.contains(&format!("fencepost cluster adopt {dir}")),
+        "{error}"
+    );
+    assert!(!error.contains("wal repair"), "{error}");
+}

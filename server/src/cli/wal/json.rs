@@ -3,7 +3,7 @@
 use crate::cli::text::escaped;
 use crate::cli::view::{Key, Metadata};
 use serde::Serialize;
-use wal::{Entry, Record, Recovered, ReplayError, Report};
+use wal::{Contents, Entry, Record, Recovered, ReplayError, Report};
 
 /// The JSON of `verify`.
 #[derive(Serialize)]
@@ -15,6 +15,8 @@ pub(super) struct VerifyReport<'a> {
     files: Vec<File<'a>>,
     #[serde(flatten)]
     found: Option<Found>,
+    #[serde(flatten)]
+    of_node: Option<FoundNode>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +40,14 @@ struct Found {
     leases: usize,
 }
 
+#[derive(Serialize)]
+struct FoundNode {
+    node: Option<u64>,
+    records: u64,
+    entries: u64,
+    torn: Option<String>,
+}
+
 impl<'a> VerifyReport<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
         let files = report.files.iter().map(|file| File {
@@ -51,7 +61,24 @@ impl<'a> VerifyReport<'a> {
             sound: report.outcome.is_ok(),
             damage: report.outcome.as_ref().err().map(ReplayError::to_string),
             files: files.collect(),
-            found: report.outcome.as_ref().ok().map(Found::new),
+            found: match &report.outcome {
+                Ok(Contents::Server(recovered)) => Some(Found::new(recovered)),
+                _ => None,
+            },
+            of_node: match &report.outcome {
+                &Ok(Contents::Node {
+                    node,
+                    records,
+                    entries,
+                    ref torn,
+                }) => Some(FoundNode {
+                    node,
+                    records,
+                    entries,
+                    torn: torn.as_ref().map(|torn| torn.to_string()),
+                }),
+                _ => None,
+            },
         }
     }
 }

@@ -250,6 +250,11 @@ fn a_server_does_not_start_without_room_for_what_it_will_write() {
         panic!("there is no room for a snapshot");
     };
     assert!(matches!(error, WalError::NoRoom { .. }), "{error}");
+    let sentence = error.to_string();
+    assert!(
+        sentence.starts_with("the file system at / has "),
+        "{sentence}"
+    );
     assert_eq!(new.disk.changes(), 0, "nothing was touched");
 
     let enough = SmallDisk::new(Some(2 * segment + SNAPSHOT_ROOM_BYTES));
