@@ -48,6 +48,7 @@ use crate::record::Lease;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable, hash_map};
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use types::Mode;
 
 pub(crate) use holder::Owner;
@@ -99,14 +100,18 @@ pub struct Leases {
     keys: Vec<u8>,
     /// By entry number and fence. All of a crowd are shared.
     crowds: HashMap<u32, BTreeMap<u64, Holder>>,
-    /// By entry number and fence. Most grants have none; a note whose grant is gone may stay.
+    /// By entry number and fence. Most grants have none; a note whose grant is gone stays for a
+    /// while.
     notes: HashMap<(u32, u64), Box<[u8]>>,
+    /// As soon as there are so many notes, those whose grants are gone are looked for.
+    notes_max: usize,
     /// By entry number and fence: grants that are over without being at or below the floor, and
-    /// what was said of grants that are yet to come. Not more than records in the log.
+    /// what was said of grants that are yet to come. A ledger forgets them in time; otherwise they
+    /// are not more than records in the log.
     ahead: HashMap<(u32, u64), Ahead>,
     /// Filled in at the end of replay: for each owner its session and when that ends, or `None` if
     /// it has ended.
-    owners: Vec<Option<LiveOwner>>,
+    owners: Arc<[Option<LiveOwner>]>,
     /// The session of the Redis port, once it was granted something. All records of its leases
     /// stand in the order of their effects, so their latest end counts, not the last in time.
     redis: Option<Owner>,
@@ -145,6 +150,12 @@ impl Leases {
         self.iter().count()
     }
 
+    /// How much is kept beside the holders.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.ahead.len() + self.notes.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
@@ -161,7 +172,14 @@ impl Leases {
     ///
     /// [`Record::GrantedLong`]: crate::Record::GrantedLong
     pub fn holds(&self) -> impl Iterator<Item = (Lease<'_>, bool)> {
-        let entries = self.entries.iter().enumerate();
+        self.share(0, 1)
+    }
+
+    /// The part of [`Leases::holds`] that falls to one of so many readers.
+    pub fn share(&self, reader: usize, readers: usize) -> impl Iterator<Item = (Lease<'_>, bool)> {
+        let edge = |reader| self.entries.len() * reader / readers;
+        let first = edge(reader);
+        let entries = (first..).zip(&self.entries[first..edge(reader + 1)]);
         entries.flat_map(move |(number, entry)| {
             let one = (entry.held == Held::One).then_some(&entry.holder);
             let crowd = match entry.held {
@@ -202,7 +220,7 @@ impl Leases {
     }
 
     /// Names the owners, at the end of replay.
-    pub(crate) fn settle(&mut self, owners: Vec<Option<LiveOwner>>) {
+    pub(crate) fn settle(&mut self, owners: Arc<[Option<LiveOwner>]>) {
         self.index_pending();
         self.owners = owners;
     }
@@ -263,12 +281,18 @@ impl Leases {
         self.keys.extend_from_slice(key);
     }
 
-    /// A server starts: what ended before may be claimed, and records of grants that were decided
-    /// before do not come any more.
+    /// A server starts: records of grants that were decided before do not come any more, but for
+    /// claims, under their old fences, of what ended before.
     pub(crate) fn begin_life(&mut self) {
+        self.begin_reign();
+        self.entries.iter_mut().for_each(|entry| entry.floor = 0);
+    }
+
+    /// Another leader begins: records of grants that were decided before do not come any more. It
+    /// has what is held from this very ledger, so nothing is claimed, and what ended stays ended.
+    pub(crate) fn begin_reign(&mut self) {
         self.index_pending();
         self.ahead.clear();
-        self.entries.iter_mut().for_each(|entry| entry.floor = 0);
     }
 
     /// Indexes the grants that were collected.
@@ -335,7 +359,11 @@ impl Leases {
         if holder.fence <= entry.floor {
             return;
         }
-        entry.floor = entry.floor.max(holder.floor());
+        if holder.floor() > entry.floor {
+            entry.floor = holder.floor();
+            self.drop_below_floor(number);
+        }
+        let entry = &mut self.entries[number as usize];
         let is_known = match entry.held {
             Held::Free | Held::Moved => false,
             Held::One => entry.holder.fence == holder.fence,
@@ -351,10 +379,10 @@ impl Leases {
                 holder.mode = holder.mode.weaker(ahead.get().mode);
                 let until_unix_ms = ahead.get().until_unix_ms.unwrap_or(0);
                 holder.until_unix_ms = until_unix_ms.max(holder.until_unix_ms);
-                *ahead.get_mut() = Ahead::of(&holder);
+                *ahead.get_mut() = Ahead::of(&holder, self.generation);
             }
             hash_map::Entry::Vacant(ahead) if holder.count > 1 && !is_known => {
-                ahead.insert(Ahead::of(&holder));
+                ahead.insert(Ahead::of(&holder, self.generation));
             }
             hash_map::Entry::Vacant(_) => {}
         }
@@ -386,13 +414,24 @@ impl Leases {
         }
     }
 
+    /// A grant has said that every grant up to the floor is over. That is so even if this grant is
+    /// over as well.
+    fn drop_below_floor(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        match entry.held {
+            Held::One if entry.holder.fence <= entry.floor => entry.held = Held::Free,
+            Held::Free | Held::One | Held::Moved => {}
+            Held::Crowd => {
+                let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
+                *crowd = crowd.split_off(&(entry.floor + 1));
+                self.thin(number);
+            }
+        }
+    }
+
     fn join_crowd(&mut self, number: u32, holder: Holder) {
         let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
-        match holder.mode {
-            // The holders before it are gone; if others came after, it has become shared since.
-            Mode::Exclusive => *crowd = crowd.split_off(&{ holder.fence }),
-            Mode::Shared => {}
-        }
+        // If others came behind an exclusive holder, it has become shared since.
         let mode = match crowd.is_empty() {
             true => holder.mode,
             false => holder.mode.downgraded(),
@@ -470,8 +509,15 @@ impl Leases {
                 self.thin(number);
             }
         }
+        self.say_ahead(number, fence, |said| said.is_over = true);
+    }
+
+    /// Keeps what was said of a grant that is not among the holders.
+    fn say_ahead(&mut self, number: u32, fence: u64, say: impl FnOnce(&mut Ahead)) {
         if fence > self.entries[number as usize].floor {
-            self.ahead.entry((number, fence)).or_default().is_over = true;
+            let said = self.ahead.entry((number, fence)).or_default();
+            said.generation = self.generation;
+            say(said);
         }
     }
 
@@ -506,11 +552,11 @@ impl Leases {
                 true => holder.hear_latest(&said),
                 false => holder.hear(&said),
             }
-            if let Some(ahead) = self.ahead.get_mut(&(number, fence)) {
-                say(ahead);
+            if self.ahead.contains_key(&(number, fence)) {
+                self.say_ahead(number, fence, say);
             }
-        } else if fence > self.entries[number as usize].floor {
-            say(self.ahead.entry((number, fence)).or_default());
+        } else {
+            self.say_ahead(number, fence, say);
         }
     }
 

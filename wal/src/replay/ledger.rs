@@ -21,6 +21,7 @@ use crate::replay::leases::{Leases, LiveOwner, NotAnImage, Owner, Owners};
 use crate::replay::sessions::{Answer, RecoveredSession, Sessions};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 /// Into so many parts the keys are split, so that no step takes long.
 pub const PARTS: usize = 64;
@@ -137,7 +138,7 @@ impl Ledger {
 
     /// A new leader takes over: nothing of the one before follows.
     pub fn begin_reign(&mut self) {
-        self.parts.iter_mut().for_each(Leases::begin_life);
+        self.parts.iter_mut().for_each(Leases::begin_reign);
         self.reign_ceilings.clear();
         self.reign_floor = self.ceiling_max;
     }
@@ -286,7 +287,7 @@ impl Ledger {
 
     /// Makes [`Ledger::parts`] ready to be read.
     pub fn settle(&mut self) {
-        let owners: Vec<Option<LiveOwner>> = self.sessions.owners();
+        let owners: Arc<[Option<LiveOwner>]> = self.sessions.owners().into();
         for part in &mut self.parts {
             part.settle(owners.clone());
         }

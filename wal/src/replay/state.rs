@@ -202,7 +202,7 @@ impl State {
                 ceiling: self.ceiling_max,
             });
         }
-        self.leases.settle(self.sessions.owners());
+        self.leases.settle(self.sessions.owners().into());
         Ok(std::mem::take(&mut self.sessions).into_live())
     }
 

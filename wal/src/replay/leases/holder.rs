@@ -28,16 +28,19 @@ pub(super) struct Ahead {
     pub(super) mode: Mode,
     pub(super) until_unix_ms: Option<u64>,
     pub(super) count: Option<u32>,
+    /// When that was said: see [`super::Leases::begin_generation`].
+    pub(super) generation: u8,
 }
 
 impl Ahead {
     /// What a hold says of itself that was counted once more before its grant was heard of.
-    pub(super) fn of(holder: &Holder) -> Ahead {
+    pub(super) fn of(holder: &Holder, generation: u8) -> Ahead {
         Ahead {
             is_over: false,
             mode: holder.mode,
             until_unix_ms: Some(holder.until_unix_ms),
             count: Some(holder.count),
+            generation,
         }
     }
 }

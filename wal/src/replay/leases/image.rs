@@ -27,6 +27,9 @@ const AGE_MAX: u8 = 128;
 /// Fewer entries than this are not worth clearing out.
 const CLEAR_OUT_MIN: usize = 64;
 
+/// Among so many notes none is looked for whose grant is gone.
+const NOTES_MIN: usize = 64;
+
 const SHARED: u8 = 1 << 0;
 const SESSION_BOUND: u8 = 1 << 1;
 const LONG: u8 = 1 << 2;
@@ -78,6 +81,8 @@ impl Leases {
     /// Makes room of what is over, if there is much of it. Returns how many entries went.
     pub(crate) fn clear_out(&mut self, owners: &impl Owners) -> usize {
         self.index_pending();
+        self.forget_said();
+        self.forget_notes();
         let count = self.entries.len();
         if count < CLEAR_OUT_MIN {
             return 0;
@@ -99,12 +104,40 @@ impl Leases {
         0
     }
 
+    /// Forgets what was said of grants of which nothing more is heard.
+    fn forget_said(&mut self) {
+        let (entries, generation) = (&self.entries, self.generation);
+        self.ahead.retain(|&(number, fence), said| {
+            let age = generation.wrapping_sub(said.generation);
+            age < OLD_AGE && fence > entries[number as usize].floor
+        });
+    }
+
+    /// Forgets the notes of grants that are gone, whenever there are twice as many as were needed
+    /// the last time.
+    fn forget_notes(&mut self) {
+        if self.notes.len() < self.notes_max.max(NOTES_MIN) {
+            return;
+        }
+        let (entries, crowds) = (&self.entries, &self.crowds);
+        self.notes.retain(|(number, fence), _| {
+            let entry = &entries[*number as usize];
+            match entry.held {
+                Held::Free | Held::Moved => false,
+                Held::One => entry.holder.fence == *fence,
+                Held::Crowd => crowds[number].contains_key(fence),
+            }
+        });
+        self.notes_max = 2 * self.notes.len();
+    }
+
     /// Copies what is to stay.
     fn rebuild(&mut self, stays: impl Fn(&Leases, u32) -> bool) {
         let mut kept = Leases {
             hash_builder: self.hash_builder.clone(),
             generation: self.generation,
             redis: self.redis,
+            notes_max: self.notes_max,
             ..Leases::default()
         };
         let mut ahead_of: BTreeMap<u32, Vec<(u64, Ahead)>> = BTreeMap::new();
@@ -307,7 +340,9 @@ impl Leases {
             }
             let (fence, said) = take_said(bytes)?;
             let number = self.find_or_insert(key);
-            self.ahead.insert((number, fence), said);
+            let generation = self.generation;
+            self.ahead
+                .insert((number, fence), Ahead { generation, ..said });
         }
         Ok(())
     }
@@ -350,6 +385,7 @@ fn take_said(bytes: &mut &[u8]) -> Result<(u64, Ahead), NotAnImage> {
         mode: Mode::from_is_shared(flags & SHARED != 0),
         until_unix_ms: (flags & HAS_END != 0).then_some(until_unix_ms),
         count: (flags & HAS_COUNT != 0).then_some(count),
+        ..Ahead::default()
     };
     Ok((fence, said))
 }

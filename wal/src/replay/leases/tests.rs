@@ -20,10 +20,11 @@ const EXCLUSIVE: Mode = Mode::Exclusive;
 const SHARED: Mode = Mode::Shared;
 
 fn holders(leases: &mut Leases) -> Vec<(u64, Mode)> {
-    leases.settle(vec![Some(LiveOwner {
+    let owner = LiveOwner {
         session: 9,
         deadline_unix_ms: 0,
-    })]);
+    };
+    leases.settle([Some(owner)].into());
     leases
         .iter()
         .map(|lease| (lease.fence, lease.mode))
@@ -124,6 +125,19 @@ fn a_grant_below_one_that_was_exclusive_and_ended_is_over() {
     leases.release(b"key", 9, 0);
     leases.grant(&lease(8, SHARED), 0);
     assert_eq!(holders(&mut leases), [(8, SHARED)]);
+}
+
+#[test]
+fn an_exclusive_grant_that_is_over_has_ended_those_before_it() {
+    for before in [&[(5, EXCLUSIVE)][..], &[(4, SHARED), (5, SHARED)]] {
+        let mut leases = Leases::default();
+        for &(fence, mode) in before {
+            leases.grant(&lease(fence, mode), 0);
+        }
+        leases.release(b"key", 8, 0);
+        leases.grant(&lease(8, EXCLUSIVE), 0);
+        assert_eq!(holders(&mut leases), []);
+    }
 }
 
 #[test]
@@ -246,7 +260,7 @@ fn leases_of_sessions_that_ended_are_not_shown() {
         session: 77,
         deadline_unix_ms: 5,
     };
-    leases.settle(vec![None, Some(live)]);
+    leases.settle([None, Some(live)].into());
     let sessions: Vec<u64> = leases.iter().map(|lease| lease.session).collect();
     assert_eq!(sessions, [77]);
     assert_eq!(leases.count(), 1);

@@ -200,6 +200,71 @@ fn numbers_of_sessions_are_used_again() {
     assert!(held(&mut ledger).is_empty());
 }
 
+fn shared(fence: u64) -> Record<'static> {
+    let Record::Granted(exclusive) = lease(b"key", fence, 7, u64::MAX) else {
+        unreachable!("it is a grant")
+    };
+    Record::Granted(Lease {
+        mode: Mode::Shared,
+        ..exclusive
+    })
+}
+
+fn end_turns(ledger: &mut Ledger) {
+    ledger.apply(&Record::TurnsEnded).unwrap();
+    for _ in 0..PARTS {
+        ledger.clear_out();
+    }
+}
+
+#[test]
+fn a_key_that_is_always_shared_leaves_nothing_behind() {
+    let begin = [ceiling(1_000_000), session(7, u64::MAX), shared(1)];
+    let (mut cleared, mut kept) = (ledger(&begin), ledger(&begin));
+    for fence in 2..=20_000 {
+        for ledger in [&mut cleared, &mut kept] {
+            ledger.apply(&shared(fence)).unwrap();
+            ledger.apply(&released(b"key", fence)).unwrap();
+        }
+        if fence % 100 == 0 {
+            end_turns(&mut cleared);
+        }
+    }
+    let remembered: usize = cleared.parts.iter().map(Leases::remembered).sum();
+    assert!(remembered < 1_000, "{remembered}");
+    assert_eq!(hashes(&mut cleared), hashes(&mut kept));
+}
+
+#[test]
+fn an_end_is_remembered_until_its_grant_must_have_come() {
+    let mut ledger = ledger(&[ceiling(100), session(7, u64::MAX), released(b"key", 5)]);
+    end_turns(&mut ledger);
+    ledger.apply(&shared(5)).unwrap();
+    assert!(held(&mut ledger).is_empty());
+}
+
+#[test]
+fn what_ended_stays_ended_for_the_next_leader() {
+    let mut ledger = ledger(&[
+        ceiling(100),
+        session(7, 5_000),
+        lease(b"a", 3, 7, 4_000),
+        released(b"a", 3),
+        lease(b"b", 4, 7, 4_000),
+    ]);
+    ledger.begin_reign();
+    // No leader says this of a lock that it does not find in its ledger.
+    ledger.apply(&lease(b"a", 3, 7, 4_000)).unwrap();
+    ledger.apply(&ceiling(200)).unwrap();
+    ledger.apply(&lease(b"a", 101, 7, 4_500)).unwrap();
+    assert_eq!(
+        held(&mut ledger),
+        [(b"a".to_vec(), 101), (b"b".to_vec(), 4)]
+    );
+    ledger.apply(&released(b"a", 101)).unwrap();
+    assert_eq!(held(&mut ledger), [(b"b".to_vec(), 4)]);
+}
+
 #[test]
 fn a_fence_above_every_ceiling_is_refused() {
     let mut ledger = ledger(&[ceiling(10), session(7, 5_000)]);
