@@ -39,8 +39,10 @@ use std::sync::Arc;
 /// Bytes that are written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes after which the file is synced, so that the log's own syncs never wait behind gigabytes.
-const SYNC_BYTES: u64 = 16 << 20;
+/// Bytes after which the file is synced. The log's own syncs wait behind what the disk has been
+/// given of this file: with 16 MiB for 16 ms where they take 0.1 ms, with this for 2 to 5 ms. The
+/// file is done no later for it.
+const SYNC_BYTES: u64 = 1 << 20;
 
 /// A snapshot that is being written.
 pub(crate) struct SnapshotFile {
