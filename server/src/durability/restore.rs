@@ -5,7 +5,7 @@ use crate::core::shared::Shared;
 use crate::observe::audit::Restoration;
 use crate::session::Session;
 use crate::storage::{FOREVER_UNIX_MS, LogClock, LongLeases};
-use engine::{Fence, Key, Limit, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick};
+use engine::{Fence, Key, Limit, OldHold, Seat, SessionId, Span, TTL_MS_MAX, Tick, WARM_MAX};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::thread;
@@ -132,9 +132,9 @@ fn restore_part(
     let now_unix_ms = known.clock.unix_ms(now);
     let is_told = shared.audit().is_some();
     let _batch = shared.engine.batch();
-    let leases = known.leases.iter().flat_map(Leases::holds);
-    let leases = leases.skip(core).step_by(shared.core_count);
-    for (lease, is_logged) in leases {
+    let leases = known.leases.iter();
+    let leases = leases.flat_map(|leases| leases.share(core, shared.core_count));
+    for (lease, is_logged) in warmed(shared, leases) {
         let (Some(session), Some(left_ms)) = (
             sessions.get(&lease.session),
             left_ms(lease.until_unix_ms, now_unix_ms),
@@ -177,6 +177,28 @@ fn restore_part(
     Ok(part)
 }
 
+/// The same leases, a handful at a time: what the engine will read and write for each of them is
+/// being fetched from memory then, for all at once.
+fn warmed<'a>(
+    shared: &Shared,
+    mut leases: impl Iterator<Item = (Lease<'a>, bool)>,
+) -> impl Iterator<Item = (Lease<'a>, bool)> {
+    let mut few = Vec::with_capacity(WARM_MAX);
+    std::iter::from_fn(move || {
+        if few.is_empty() {
+            few.extend(leases.by_ref().take(WARM_MAX));
+            few.reverse();
+            let keys = few.iter().map(|(lease, _)| key_of(lease));
+            shared.engine.warm(keys);
+        }
+        few.pop()
+    })
+}
+
+fn key_of<'a>(lease: &Lease<'a>) -> Key<'a> {
+    Key::new(lease.key).expect("the log takes no other keys")
+}
+
 /// How much is left of what lasts through this millisecond, at least one; `None` if it is over.
 fn left_ms(until_unix_ms: u64, now_unix_ms: u64) -> Option<u64> {
     until_unix_ms
@@ -186,7 +208,7 @@ fn left_ms(until_unix_ms: u64, now_unix_ms: u64) -> Option<u64> {
 
 fn old_hold<'a>(lease: &Lease<'a>, left_ms: u64, now_unix_ms: u64) -> OldHold<'a> {
     OldHold {
-        key: Key::new(lease.key).expect("the log takes no other keys"),
+        key: key_of(lease),
         fence: Fence::new(lease.fence).expect("the log takes no other fences"),
         mode: lease.mode,
         span: match lease.is_session_bound {
