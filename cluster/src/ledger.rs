@@ -1,22 +1,19 @@
-//! openraft's state machine: the ledger of what is held, which every node keeps. It applies what is
-//! committed, by the rule of the log (`entry.rs`), and nothing else changes it.
+//! The ledger of what is held, which every node keeps. It applies what is committed, by the rule of
+//! the log (`entry.rs`), and nothing else changes it. openraft sees it as its state machine
+//! (`ledger/machine.rs`); what it sends and keeps of it is an image (`ledger/image.rs`).
 //!
 //! The ledger is behind a mutex that may be held for long: a node that begins to reign restores its
 //! engine from it. Applying waits for that without holding up openraft's other tasks.
 
+mod image;
+mod machine;
+
 use crate::clock::ClusterClock;
-use crate::codec::{self, Reader};
 use crate::entry::{BatchItem, Birth, Format, Item};
 use crate::host;
 use crate::propose::Reign;
 use crate::simulation::{Mistake, planted};
-use crate::store::Store;
-use crate::types::{Applied, Entry, LogId, NodeId, Payload, SnapshotMeta, StoredMembership, Types};
-use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::{Stream, TryStreamExt};
-use openraft::storage::{
-    EntryResponder, RaftSnapshotBuilder, RaftStateMachine, Snapshot as RaftSnapshot,
-};
+use crate::types::{Applied, Entry, LogId, NodeId, Payload, SnapshotMeta, StoredMembership};
 use parking_lot::Mutex as SyncMutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -26,9 +23,8 @@ use std::time::Instant;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 pub use crate::peer::Image;
-
-/// Bytes of a chunk of an image.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) use image::chunks_of;
+pub use machine::Machine;
 
 /// After so many entries the nodes compare their ledgers. The same on all nodes of a cluster.
 static CHECK_EVERY: AtomicU64 = AtomicU64::new(4_096);
@@ -40,11 +36,11 @@ pub fn compare_every(entries: u64) {
     CHECK_EVERY.store(entries.max(1), Ordering::Relaxed);
 }
 
+/// So many parts of the ledger are cleared out each time that turns have ended.
+const CLEAR_OUT_PARTS: usize = 16;
+
 /// So many hashes are kept until the leader's comes.
 const CHECKS_KEPT: usize = 64;
-
-/// Marks the bytes of an image.
-const IMAGE_MAGIC: &[u8; 8] = b"fenceimg";
 
 /// What a node has applied.
 #[derive(Default)]
@@ -198,16 +194,6 @@ fn broken(index: u64, what: impl std::fmt::Display) -> io::Error {
     )
 }
 
-/// An image in the chunks that it is sent in.
-pub(crate) fn chunks_of(mut image: Bytes) -> Image {
-    let mut chunks = Vec::new();
-    while image.len() > CHUNK_BYTES {
-        chunks.push(image.split_to(CHUNK_BYTES));
-    }
-    chunks.push(image);
-    Arc::new(chunks)
-}
-
 /// A log in this format is not for a node that `reads` less.
 pub(crate) fn check_format(format: Format, reads: Format) -> Result<(), String> {
     match format <= reads {
@@ -245,6 +231,10 @@ impl LedgerState {
         numbers: &Numbers,
     ) -> io::Result<Applied> {
         let index = entry.log_id.index();
+        let expected = self.applied.map_or(0, |applied| applied.index() + 1);
+        if index != expected {
+            return Err(broken(index, format!("entry {expected} is next")));
+        }
         self.applied = Some(entry.log_id);
         let counts = match &entry.payload {
             Payload::Blank => true,
@@ -376,34 +366,6 @@ impl LedgerState {
         Ok(true)
     }
 
-    /// What is not in [`wal::Ledger`], as bytes, and then the ledger's own head.
-    fn put_image_head(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_slice(IMAGE_MAGIC);
-        codec::put_option(self.applied.as_ref(), &mut out, codec::put_log_id);
-        let membership = &self.membership;
-        codec::put_option(membership.log_id().as_ref(), &mut out, codec::put_log_id);
-        codec::put_membership(membership.membership(), &mut out);
-        codec::put_option(self.birth.as_ref(), &mut out, |birth, out| {
-            out.put_u128_le(birth.cluster_id);
-            out.put_slice(&birth.session_key);
-            out.put_u64_le(birth.birth_unix_ms);
-        });
-        out.put_u32_le(self.disks.len() as u32);
-        for (node, disk) in &self.disks {
-            out.put_u64_le(*node);
-            out.put_u64_le(*disk);
-        }
-        out.put_u16_le(self.format.0);
-        codec::put_option(self.reign.as_ref(), &mut out, |(index, node), out| {
-            out.put_u64_le(*index);
-            out.put_u64_le(*node);
-        });
-        out.put_u64_le(self.seq);
-        self.ledger.put_image_head(&mut out);
-        out
-    }
-
     /// What a ledger that comes from elsewhere begins with.
     pub(crate) fn with_ledger(ledger: wal::Ledger) -> LedgerState {
         LedgerState {
@@ -428,85 +390,6 @@ impl LedgerState {
         self.seq = 0;
         self.shows = applied.index();
         self.checks.clear();
-    }
-
-    /// An image of one moment.
-    pub(crate) fn make_image(&mut self) -> Vec<u8> {
-        let mut out = self.put_image_head();
-        for part in 0..wal::LEDGER_PARTS {
-            self.ledger.put_image_part(part, &mut out);
-        }
-        out.put_u64_le(self.shows_up_to());
-        out
-    }
-
-    /// Reads an image.
-    pub fn from_image(image: &[Bytes]) -> Result<LedgerState, codec::DecodeError> {
-        let not_one = codec::DecodeError {
-            field: "image of a ledger",
-        };
-        let mut bytes = BytesMut::with_capacity(image.iter().map(Bytes::len).sum());
-        image
-            .iter()
-            .for_each(|chunk| bytes.extend_from_slice(chunk));
-        let mut reader = Reader::new(bytes.freeze());
-        if reader.take(IMAGE_MAGIC.len(), "image")? != IMAGE_MAGIC[..] {
-            return Err(not_one);
-        }
-        let applied = reader.option("applied", Reader::log_id)?;
-        let membership_id = reader.option("membership", Reader::log_id)?;
-        let membership = StoredMembership::new(membership_id, reader.membership()?);
-        let birth = reader.option("birth", |reader| {
-            let id = reader.take(16, "cluster id")?;
-            let key = reader.take(32, "session key")?;
-            Ok(Birth {
-                cluster_id: u128::from_le_bytes(id[..].try_into().expect("16 bytes")),
-                session_key: key[..].try_into().expect("32 bytes"),
-                birth_unix_ms: reader.u64("birth")?,
-            })
-        })?;
-        let disk_count = reader.u32("disks")?;
-        let mut disks = BTreeMap::new();
-        for _ in 0..disk_count {
-            disks.insert(reader.u64("node")?, reader.u64("disk")?);
-        }
-        let version = reader.take(2, "format")?;
-        let format = Format(u16::from_le_bytes(version[..].try_into().expect("2 bytes")));
-        let reign = reader.option("reign", |reader| {
-            Ok((reader.u64("reign")?, reader.u64("node")?))
-        })?;
-        let seq = reader.u64("seq")?;
-        let mut ledger = reader.rest();
-        let Some(shows_at) = ledger.len().checked_sub(8) else {
-            return Err(not_one);
-        };
-        let shows = Reader::new(ledger.split_off(shows_at)).u64("shows")?;
-        let mut ledger = wal::Ledger::from_image(&ledger).map_err(|_| not_one)?;
-        if planted(Mistake::SnapshotWithoutSessions) {
-            for session in ledger.sessions() {
-                let session = session.session;
-                let ended = ledger.apply(&wal::Record::SessionEnded { session });
-                ended.map_err(|_| not_one)?;
-            }
-        }
-        let mut clock = ClusterClock::default();
-        let now = host::now();
-        let reign_index = reign.map_or(0, |(index, _)| index);
-        clock.hear(reign_index, ledger.clock_ms(), now, now);
-        Ok(LedgerState {
-            ledger,
-            applied,
-            membership,
-            birth,
-            disks,
-            format,
-            reign,
-            seq,
-            clock,
-            checks: VecDeque::new(),
-            shows,
-            own: None,
-        })
     }
 
     /// The last batch of the reign that counted.
@@ -539,173 +422,6 @@ impl LedgerState {
             last_log_id: self.applied,
             last_membership: self.membership.clone(),
         }
-    }
-}
-
-/// So many parts of the ledger are cleared out each time that turns have ended.
-const CLEAR_OUT_PARTS: usize = 16;
-
-/// openraft's state machine.
-#[derive(Clone)]
-pub struct Machine {
-    ledger: SharedLedger,
-    store: Store,
-    node: NodeId,
-    disk: u64,
-    current: Arc<SyncMutex<Option<(SnapshotMeta, Image)>>>,
-    /// How many images have been installed.
-    installs: Arc<AtomicU64>,
-}
-
-impl Machine {
-    /// A state machine over a ledger that was found on the disk, and the image that it was read
-    /// from. Without that one openraft would make another at every start, of the same entries.
-    pub fn new(
-        ledger: SharedLedger,
-        image: Option<(SnapshotMeta, Image)>,
-        store: Store,
-        node: NodeId,
-        disk: u64,
-    ) -> Self {
-        Machine {
-            ledger,
-            store,
-            node,
-            disk,
-            current: Arc::new(SyncMutex::new(image)),
-            installs: Arc::default(),
-        }
-    }
-
-    async fn keep(&self, meta: SnapshotMeta, image: Image) -> io::Result<()> {
-        let (store, node, disk) = (self.store.clone(), self.node, self.disk);
-        let covers = meta.last_log_id;
-        let to_write = image.clone();
-        let written = host::block(move || {
-            // The time is for the header of a file, which people read.
-            store.write_snapshot(node, disk, covers, &to_write, host::unix_now_ms())
-        });
-        let written = written.await.map_err(io::Error::other)?;
-        written.map_err(io::Error::other)?;
-        *self.current.lock() = Some((meta, image));
-        Ok(())
-    }
-}
-
-impl RaftStateMachine<Types> for Machine {
-    type SnapshotData = Image;
-    type SnapshotBuilder = Machine;
-
-    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
-        let state = self.ledger.hold().await;
-        Ok((state.applied, state.membership.clone()))
-    }
-
-    async fn apply<Strm>(&mut self, mut entries: Strm) -> io::Result<()>
-    where
-        Strm: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + Send,
-    {
-        while let Some((entry, responder)) = entries.try_next().await? {
-            let heard = self.store.heard_at(entry.log_id.index());
-            let heard = heard.unwrap_or_else(host::now);
-            let mut state = self.ledger.hold().await;
-            let applied = state.apply(&entry, heard, &self.ledger.numbers)?;
-            drop(state);
-            let index = entry.log_id.index();
-            let numbers = &self.ledger.numbers;
-            numbers.applied_index.store(index, Ordering::Relaxed);
-            if let Some(responder) = responder {
-                responder.send(applied);
-            }
-        }
-        Ok(())
-    }
-
-    async fn get_snapshot_builder(&mut self) -> Machine {
-        self.clone()
-    }
-
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, image: Image) -> io::Result<()> {
-        let mut installed = LedgerState::from_image(&image)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        check_format(installed.format, self.ledger.numbers.reads.0).map_err(io::Error::other)?;
-        // The head says what it was named after; openraft's word counts.
-        installed.applied = meta.last_log_id;
-        installed.membership = meta.last_membership.clone();
-        self.keep(meta.clone(), image).await?;
-        let mut state = self.ledger.hold().await;
-        if let Some(own) = state.own.take() {
-            own.end("another leader has sent its ledger");
-        }
-        // What is known of the clock is not lost.
-        let known = state.clock;
-        *state = installed;
-        self.ledger.numbers.show(&state);
-        let now = host::now();
-        state.clock.hear_of(&known, now);
-        self.installs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    async fn get_current_snapshot(
-        &mut self,
-    ) -> io::Result<Option<openraft::type_config::alias::SnapshotOf<Types, Image>>> {
-        let current = self.current.lock().clone();
-        Ok(current.map(|(meta, snapshot)| RaftSnapshot { meta, snapshot }))
-    }
-}
-
-impl RaftSnapshotBuilder<Types> for Machine {
-    type SnapshotData = Image;
-
-    async fn build_snapshot(
-        &mut self,
-    ) -> io::Result<openraft::type_config::alias::SnapshotOf<Types, Image>> {
-        loop {
-            // Tried again if another leader's ledger took the place of this one meanwhile.
-            if let Some((meta, image)) = self.make_image().await {
-                self.keep(meta.clone(), image.clone()).await?;
-                return Ok(RaftSnapshot {
-                    meta,
-                    snapshot: image,
-                });
-            }
-        }
-    }
-}
-
-impl Machine {
-    /// Part by part, so that entries go on being applied; see `wal/src/replay/ledger.rs` for why
-    /// the parts need not be of one moment.
-    async fn make_image(&self) -> Option<(SnapshotMeta, Image)> {
-        let mut chunks = Vec::new();
-        let (meta, mut chunk, installs) = {
-            let state = self.ledger.hold().await;
-            (state.meta(), state.put_image_head(), self.installs())
-        };
-        for part in 0..wal::LEDGER_PARTS {
-            {
-                let mut state = self.ledger.hold().await;
-                if self.installs() != installs {
-                    return None;
-                }
-                state.ledger.put_image_part(part, &mut chunk);
-                if part + 1 == wal::LEDGER_PARTS {
-                    chunk.put_u64_le(state.shows_up_to());
-                }
-            }
-            while chunk.len() >= CHUNK_BYTES {
-                let rest = chunk.split_off(CHUNK_BYTES);
-                chunks.push(Bytes::from(std::mem::replace(&mut chunk, rest)));
-            }
-            tokio::task::yield_now().await;
-        }
-        chunks.push(Bytes::from(chunk));
-        Some((meta, Arc::new(chunks)))
-    }
-
-    fn installs(&self) -> u64 {
-        self.installs.load(Ordering::Relaxed)
     }
 }
 

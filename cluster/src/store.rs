@@ -412,4 +412,4 @@ fn bytes_of(entries: &BTreeMap<u64, Heard>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::types::{Command, LeaderId};
+use bytes::{BufMut, Bytes};
 use wal::{Batch, Lease, Record};
 
 fn entry(index: u64, item: &Item) -> Entry {
@@ -200,9 +201,21 @@ fn an_image_of_an_image_shows_no_less() {
     for part in 0..wal::LEDGER_PARTS {
         state.ledger.put_image_part(part, &mut bytes);
     }
-    bytes.put_u64_le(9);
+    bytes.put_u64_le(3);
     let mut read = LedgerState::from_image(&[Bytes::from(bytes)]).unwrap();
-    assert_eq!(read.shows_up_to(), 9);
-    apply(&mut read, 12, &Item::Reign { node: 1 });
-    assert_eq!(read.shows_up_to(), 12);
+    assert_eq!(read.shows_up_to(), 3);
+    apply(&mut read, 2, &Item::Reign { node: 1 });
+    assert_eq!(read.shows_up_to(), 3);
+    apply(&mut read, 3, &Item::Reign { node: 1 });
+    apply(&mut read, 4, &Item::Reign { node: 1 });
+    assert_eq!(read.shows_up_to(), 4);
+}
+
+#[test]
+fn no_entry_is_left_out() {
+    let mut state = LedgerState::default();
+    assert!(try_apply(&mut state, 1, &born()).is_err());
+    apply(&mut state, 0, &born());
+    let error = try_apply(&mut state, 2, &born()).unwrap_err().to_string();
+    assert!(error.contains("entry 1 is next"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use wal::forgetful::ForgetfulDisk;
 
 /// A node's log on a disk that forgets.
-fn open(disk: &Arc<ForgetfulDisk>) -> (Store, GroupLog) {
+pub(crate) fn open(disk: &Arc<ForgetfulDisk>) -> (Store, GroupLog) {
     let options = wal::Options::new(wal::Scope::Leases, 1);
     let (opened, mut found) = wal::open_node_on(disk.clone(), &options).unwrap();
     let (listener, waiting) = Store::listener(Arc::new(|error| panic!("{error}")));
@@ -17,7 +17,7 @@ fn open(disk: &Arc<ForgetfulDisk>) -> (Store, GroupLog) {
     (store, group)
 }
 
-fn id(term: u64, index: u64) -> LogId {
+pub(crate) fn id(term: u64, index: u64) -> LogId {
     LogId::new(LeaderId { term, node_id: 1 }, index)
 }
 
