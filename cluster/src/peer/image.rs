@@ -10,11 +10,20 @@ use openraft::type_config::alias::SnapshotOf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// A connection that moves no part for so long is given up, and so is one whose peer does not say
 /// for so long that it is installing.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Parts leave no closer together than this, so that the entries of clients are not held up behind
+/// an image: on the network, at the disk of the receiver, and on processors that nodes share.
+const PART_EVERY: Duration = Duration::from_millis(25);
+
+/// But all pauses between the parts of one image come to no more than this. The log goes on growing
+/// meanwhile, and if the leader made it shorter before the image is installed, the receiver would
+/// need the next one.
+const PAUSES_MAX: Duration = Duration::from_secs(2);
 
 /// The log tells of an image's progress whenever so much of it has moved.
 const TOLD_BYTES: u64 = 64 << 20;
@@ -30,7 +39,11 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     let head = SnapshotHead::of(vote, snapshot.meta, &image);
     let mut progress = Progress::new("sending", target, head.bytes);
     connection.outbox.message(0, &Message::SnapshotBegin(head));
+    let pause = PART_EVERY.min(PAUSES_MAX / image.len().max(1) as u32);
+    let mut next_at = Instant::now();
     for (place, part) in image.iter().enumerate() {
+        sleep_until(next_at).await;
+        next_at = Instant::now() + pause;
         let message = Message::SnapshotPart(part.clone());
         connection.outbox.message(place as u64 + 1, &message);
         in_time(connection.flush()).await?;
