@@ -113,9 +113,9 @@ impl Gate for NodeGate {
         match known.disks.get(&node) {
             Some(disk) if *disk != peer.disk_id => {
                 return Err(format!(
-                    "node {node} comes with another disk than it had: what it promised with the old one is lost. \
-                     Take it out with `fencepost cluster remove {node}`, empty its data directory, and add it under an id \
-                     that was never used"
+                    "node {node} comes with another disk than it had. If its --data-dir is wrong, start it with the right one. \
+                     If the old disk is gone, what it promised with it is lost: take it out with \
+                     `fencepost cluster remove {node}`, empty its data directory, and add it under an id that was never used"
                 ));
             }
             _ => {}

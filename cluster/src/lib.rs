@@ -9,12 +9,13 @@
 //! | `codec.rs`   | its values as bytes, on disk and between nodes                               |
 //! | `entry.rs`   | what entries say, and which of them count                                    |
 //! | `store.rs`   | openraft's log on this node's write-ahead log                                |
-//! | `ledger.rs`  | openraft's state machine: what is held, on every node                        |
+//! | `ledger.rs`  | what is held, on every node, as openraft's state machine, and its images     |
 //! | `clock.rs`   | the cluster's clock, as a node knows it                                      |
 //! | `propose.rs` | the journal of one leadership: from records to entries, and when they settle |
 //! | `peer/`      | everything that goes between nodes                                           |
 //! | `host.rs`    | what a node takes from its machine: time and threads                         |
 //! | `node.rs`    | a node: openraft with all of this around it; `gate.rs`: which peers it takes |
+//! | `standing.rs`| whether a node hears its cluster, and belongs to it                          |
 //! | `numbers.rs` | what a node counts, for metrics                                              |
 //! | `start.rs`   | how it is put together, and the tasks that look after it                     |
 //! | `question.rs`| what tools ask, and what nodes answer                                        |
@@ -44,6 +45,7 @@ mod random;
 pub mod simulation;
 #[cfg(not(feature = "simulation"))]
 mod simulation;
+pub mod standing;
 pub mod start;
 pub mod store;
 pub mod types;

@@ -5,17 +5,16 @@ use crate::ledger::Machine;
 use crate::node::Node;
 use crate::question::{Answer, MemberStatus, Question, Status};
 use crate::random::random_u64;
+use crate::standing::{self, GONE_AFTER, Standing, heard_ms, is_recent};
 use crate::types::{Member, NodeId, Types};
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
-use openraft::{ChangeMembers, Instant as _, Raft, RaftState};
+use openraft::{ChangeMembers, Raft};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// A voter that was not heard from for so long is counted as gone.
-pub const GONE_AFTER: Duration = Duration::from_secs(2);
+use tokio::sync::watch;
 
 /// How long a new node may take to catch up before it is refused a vote.
 const CATCH_UP_MAX: Duration = Duration::from_secs(45);
@@ -80,11 +79,12 @@ impl Node {
             (clock_ms, state.ledger.keys() as u64, cluster)
         };
         let index = |log_id: &Option<crate::types::LogId>| log_id.map_or(0, |id| id.index());
+        let hears = self.hears_leader().await;
         Status {
             node: self.id(),
             role: format!("{:?}", metrics.state).to_lowercase(),
             term: metrics.current_term,
-            leader: metrics.current_leader,
+            leader: metrics.current_leader.filter(|_| hears),
             cluster: cluster.unwrap_or_default(),
             last_index: metrics.last_log_index.unwrap_or(0),
             applied_index: index(&metrics.last_applied),
@@ -95,7 +95,7 @@ impl Node {
             hash: numbers.checked().1,
             keys,
             ignored: numbers.ignored.load(Ordering::Relaxed),
-            reigns: numbers.reigns.load(Ordering::Relaxed),
+            reigns: self.reigns(),
             members: self.members(),
         }
     }
@@ -106,7 +106,7 @@ impl Node {
         let membership = metrics.membership_config.membership();
         let voters: BTreeSet<NodeId> = membership.voter_ids().collect();
         let matched = metrics.replication.clone().unwrap_or_default();
-        let heard = self.heard_ms();
+        let heard = heard_ms(&self.inner.raft);
         let members = membership.nodes().map(|(node, member)| MemberStatus {
             node: *node,
             votes: voters.contains(node),
@@ -119,21 +119,6 @@ impl Node {
             heard_ms: heard.get(node).copied(),
         });
         members.collect()
-    }
-
-    /// How long ago the leader heard from each node. Empty on followers.
-    fn heard_ms(&self) -> BTreeMap<NodeId, u64> {
-        let metrics = self.inner.raft.metrics().borrow_watched().clone();
-        let heartbeat = metrics.heartbeat.unwrap_or_default();
-        let heard = heartbeat.iter().filter_map(|(node, heard)| {
-            let ms = heard.as_ref()?.elapsed().as_millis() as u64;
-            Some((*node, ms))
-        });
-        let mut heard: BTreeMap<NodeId, u64> = heard.collect();
-        if self.inner.raft.is_leader() {
-            heard.insert(self.id(), 0);
-        }
-        heard
     }
 
     async fn change(&self, change: Question) -> Result<String, Refusal> {
@@ -215,11 +200,7 @@ impl Node {
                 let majority = voters.len() / 2 + 1;
                 let up = self.wait_for_voters(&voters, majority).await;
                 if voters.is_empty() || up < majority {
-                    return said(format!(
-                        "without node {node} the cluster would have {} voters, of which {up} are up and {majority} are needed: \
-                         bring the others back first, or add a node",
-                        voters.len()
-                    ));
+                    return said(too_few(node, voters.len(), up, majority));
                 }
                 if let (true, Some(successor)) = (node == self.id(), self.successor()) {
                     // The tool goes on at the next leader.
@@ -283,29 +264,24 @@ impl Node {
         }
     }
 
-    /// Whether this node leads, or has heard from its leader lately.
-    /// [`crate::node::Leadership::leader`] does not say that: openraft knows the leader from before
-    /// a restart, and goes on to name one from which nothing comes any more, because this node is
-    /// cut off or refused.
+    /// Whether this node leads a majority, or has heard from its leader lately.
     pub async fn hears_leader(&self) -> bool {
-        if self.inner.raft.is_leader() {
-            return true;
-        }
-        // openraft's own measure: a leader's message renews the vote that it was given.
-        let heard = self
-            .inner
-            .raft
-            .with_raft_state(RaftState::vote_last_modified);
-        match tokio::time::timeout(GONE_AFTER, heard).await {
-            Ok(Ok(Some(heard))) => heard > self.inner.begun && heard.elapsed() < GONE_AFTER,
-            _ => false,
-        }
+        standing::hears_leader(&self.inner.raft, self.inner.begun).await
+    }
+
+    /// Whether this node leads, and has heard from a majority lately.
+    pub fn leads_majority(&self) -> bool {
+        standing::leads_majority(&self.inner.raft)
+    }
+
+    /// How this node stood to its cluster a moment ago.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.inner.standing.clone()
     }
 
     /// Whether the leader has heard from a node lately.
     fn is_up(&self, node: NodeId) -> bool {
-        let gone_ms = GONE_AFTER.as_millis() as u64;
-        self.heard_ms().get(&node).is_some_and(|ms| *ms < gone_ms)
+        is_recent(heard_ms(&self.inner.raft).get(&node))
     }
 
     /// How many of these voters are up. A leader that was elected a moment ago waits until it has
@@ -418,6 +394,14 @@ fn not_a_member(node: NodeId) -> String {
     format!("node {node} is no member: `fencepost cluster status` shows the nodes that are")
 }
 
+/// Why a node is not taken out: the voters that would be left could not decide anything.
+fn too_few(node: NodeId, voters: usize, up: usize, majority: usize) -> String {
+    format!(
+        "without node {node} too few voters would be up, {up} of {voters} where the cluster needs {majority}: \
+         bring the others back first, or add a node"
+    )
+}
+
 /// How many of so many voters may fail while the others go on.
 fn may_fail(voters: usize) -> String {
     match (voters, (voters - 1) / 2) {
@@ -453,5 +437,19 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for Refusal {
             RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => Refusal::NotLeader,
             error => Refusal::Said(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_that_would_stop_the_cluster_is_refused_in_whole_numbers() {
+        assert_eq!(
+            too_few(3, 2, 1, 2),
+            "without node 3 too few voters would be up, 1 of 2 where the cluster needs 2: bring the others back first, or add \
+             a node"
+        );
     }
 }

@@ -9,6 +9,7 @@ use crate::kept_image::KeptImage;
 use crate::ledger::{LedgerState, Machine, SharedLedger};
 use crate::propose::{CommitNumbers, OnSettled, Reign, Stamp, leads};
 use crate::random::{random_key, random_u64};
+use crate::standing::Standing;
 use crate::store::Store;
 use crate::types::{LeaderId, Member, NodeId, Types};
 use openraft::Raft;
@@ -33,7 +34,7 @@ const MARKER_AGAIN: Duration = Duration::from_millis(2);
 pub struct Leadership {
     /// The term.
     pub term: u64,
-    /// The leader.
+    /// The leader, once something was heard from one since this node started.
     pub leader: Option<NodeId>,
     /// The leader, or while there is none, the last one that this node knew since it started.
     pub last_leader: Option<NodeId>,
@@ -64,6 +65,9 @@ pub(crate) struct Inner {
     pub(crate) commits: Arc<CommitNumbers>,
     pub(crate) image: KeptImage,
     pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) standing: watch::Receiver<Standing>,
+    /// Reigns that had begun before this start, and that the ledger counts when it replays them.
+    pub(crate) replayed_reigns: u64,
     /// When openraft had read what it knew before this start.
     pub(crate) begun: InstantOf<Types>,
     pub(crate) tasks: Vec<JoinHandle<()>>,

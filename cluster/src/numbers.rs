@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use crate::propose::COMMIT_BUCKETS;
+use crate::standing::Standing;
 use crate::types::NodeId;
 use openraft::async_runtime::WatchReceiver;
 use std::sync::atomic::Ordering;
@@ -12,9 +13,9 @@ use types::HistogramCounts;
 pub struct NodeNumbers {
     /// The term.
     pub term: u64,
-    /// The leader, as this node knows it.
+    /// The leader, while this node hears it.
     pub leader: Option<NodeId>,
-    /// Reigns of any node that this node has seen begin.
+    /// Reigns of any node that this node has learned of since it started.
     pub reigns: u64,
     /// The last entry that it has applied.
     pub applied_index: u64,
@@ -37,6 +38,12 @@ pub struct NodeNumbers {
 }
 
 impl Node {
+    /// Reigns of any node that this node has learned of since it started.
+    pub(crate) fn reigns(&self) -> u64 {
+        let applied = self.ledger().numbers().reigns.load(Ordering::Relaxed);
+        applied.saturating_sub(self.inner.replayed_reigns)
+    }
+
     /// What it counts.
     pub fn numbers(&self) -> NodeNumbers {
         let metrics = self.inner.raft.metrics().borrow_watched().clone();
@@ -49,11 +56,12 @@ impl Node {
             let matched_index = matched.as_ref().map_or(0, |matched| matched.index());
             (*node, last_index.saturating_sub(matched_index))
         });
+        let hears = *self.inner.standing.borrow() == Standing::Heard;
         let (keys, clock_ms) = self.ledger().look();
         NodeNumbers {
             term: metrics.current_term,
-            leader: metrics.current_leader,
-            reigns: numbers.reigns.load(Ordering::Relaxed),
+            leader: metrics.current_leader.filter(|_| hears),
+            reigns: self.reigns(),
             applied_index: numbers.applied_index.load(Ordering::Relaxed),
             ignored_batches: numbers.ignored.load(Ordering::Relaxed),
             commit_us: commits.us.counts(),

@@ -84,11 +84,11 @@ pub enum Answer {
 pub struct Status {
     /// Its id.
     pub node: NodeId,
-    /// `leader`, `follower`, `candidate` or `learner`.
+    /// `leader`, `follower`, `candidate` or `learner`. A leader that is cut off keeps that role.
     pub role: String,
     /// The term.
     pub term: u64,
-    /// The leader, as this node knows it.
+    /// The leader, while this node hears it; itself, while it hears a majority.
     pub leader: Option<NodeId>,
     /// The cluster's id, in hexadecimal digits; nothing before its birth.
     pub cluster: String,
@@ -112,10 +112,17 @@ pub struct Status {
     pub keys: u64,
     /// Batches that counted for nothing.
     pub ignored: u64,
-    /// Reigns that began since this node started.
+    /// Reigns that this node has learned of since it started.
     pub reigns: u64,
     /// All nodes.
     pub members: Vec<MemberStatus>,
+}
+
+impl Status {
+    /// Whether the node leads a majority. Its role does not say that.
+    pub fn leads(&self) -> bool {
+        self.leader == Some(self.node)
+    }
 }
 
 /// How a member stands, as the leader sees it.

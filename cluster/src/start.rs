@@ -1,7 +1,7 @@
 //! Starting a node: openraft, the log and the peers are put together, and a few tasks look after
 //! them for as long as the node runs.
 
-use crate::codec::DecodeError;
+use crate::codec::{DecodeError, Reader};
 use crate::entry::{Format, Item};
 use crate::gate::NodeGate;
 use crate::host;
@@ -12,12 +12,14 @@ use crate::node::{GROUP, Inner, Leadership, Node};
 use crate::peer::{self, ClusterKey, Gate, PeerTls, Peers, Transport, Wire};
 use crate::question::Question;
 use crate::random::random_u64;
+use crate::standing::{Asker, Standing, heard_at, watch_standing};
 use crate::store::{OnFailure, Store};
-use crate::types::{Member, NodeId, Types};
+use crate::types::{LogId, Member, NodeId, Payload, Types};
 use bytes::Bytes;
 use disk::Disk;
 use openraft::async_runtime::WatchReceiver;
 use openraft::type_config::TypeConfigExt;
+use openraft::type_config::alias::InstantOf;
 use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,13 +27,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use wal::{NodeLog, Record, WalError};
+use wal::{FoundEntry, GroupLog, NodeLog, Record, WalError};
 
 /// How often the leader looks whether the log knows the disks of all nodes.
 const DISKS_EVERY: Duration = Duration::from_millis(500);
 
 /// How often a node looks whether the others know where it is reached.
 const ANNOUNCE_EVERY: Duration = Duration::from_millis(200);
+
+/// How often a node that started looks whether it has heard from a leader.
+const HEARD_EVERY: Duration = Duration::from_millis(50);
 
 /// How often the log's files are looked after.
 const UPKEEP_EVERY: Duration = Duration::from_millis(250);
@@ -188,6 +193,7 @@ impl Node {
                 disk
             }
         };
+        let replayed_reigns = replayed_reigns(&group, state.applied);
         let ledger = SharedLedger::new(state, settings.reads);
         let store = Store::new(GROUP, wal, waiting, &mut group).map_err(NodeError::Entry)?;
         let gate = Arc::new(NodeGate::new(id, disk, settings.reads, ledger.clone()));
@@ -198,6 +204,12 @@ impl Node {
         let raft = raft.map_err(|error| NodeError::Raft(error.to_string()))?;
         let begun = Types::now();
         let dialer = transport.clone();
+        let asker = Asker {
+            raft: raft.clone(),
+            transport: transport.clone(),
+            key: settings.key.clone(),
+            gate: gate.clone(),
+        };
         let listening = peer::listen(
             listener,
             transport,
@@ -213,11 +225,13 @@ impl Node {
             initialized.map_err(|error| NodeError::Raft(error.to_string()))?;
         }
         let (announce, leadership) = watch::channel(Leadership::default());
+        let (announce_standing, standing) = watch::channel(Standing::default());
         let tasks = vec![
             tokio::spawn(listening),
-            tokio::spawn(watch_leadership(raft.clone(), announce)),
+            tokio::spawn(watch_leadership(raft.clone(), begun, announce)),
+            tokio::spawn(watch_standing(asker, begun, announce_standing)),
             tokio::spawn(write_down_nodes(raft.clone(), gate.clone())),
-            tokio::spawn(look_after_log(raft.clone(), store.clone())),
+            tokio::spawn(look_after_log(raft.clone(), store.clone(), ledger.clone())),
             tokio::spawn(announce_self(
                 raft.clone(),
                 dialer,
@@ -235,6 +249,8 @@ impl Node {
                 commits: Arc::default(),
                 image: KeptImage::default(),
                 leadership,
+                standing,
+                replayed_reigns,
                 begun,
                 tasks,
             }),
@@ -256,6 +272,21 @@ pub fn start_on_tcp(
     tls: Option<Arc<PeerTls>>,
 ) -> Pin<Box<dyn Future<Output = Result<Node, NodeError>> + Send>> {
     Box::pin(Node::start(found, Wire::new(tls), listener))
+}
+
+/// How many reigns begin in the entries that were found and are yet to be applied. One that cannot
+/// be read is refused elsewhere.
+fn replayed_reigns(found: &GroupLog, applied: Option<LogId>) -> u64 {
+    let from = applied.map_or(0, |applied| applied.index() + 1);
+    let begins = |entry: &FoundEntry| {
+        let payload = Reader::new(Bytes::copy_from_slice(&entry.payload)).payload();
+        let Ok(Payload::Normal(command)) = payload else {
+            return false;
+        };
+        matches!(Item::decode(&command), Ok(Item::Reign { .. }))
+    };
+    let entries = found.entries.range(from..);
+    entries.filter(|(_, entry)| begins(entry)).count() as u64
 }
 
 fn config(timing: Timing) -> Config {
@@ -283,14 +314,22 @@ fn kept_entries() -> u64 {
     KEPT_ENTRIES
 }
 
-async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Leadership>) {
+async fn watch_leadership(
+    raft: Raft<Types, Machine>,
+    begun: InstantOf<Types>,
+    announce: watch::Sender<Leadership>,
+) {
     // The other metrics change with every entry, and would wake this task for nothing.
     let mut metrics = raft.server_metrics();
     let mut last_leader = None;
+    let mut is_heard = false;
     loop {
+        // The vote on the disk names a leader from before the start, which may be long gone.
+        is_heard = is_heard || heard_at(&raft).await > Some(begun);
         let leadership = {
             let metrics = metrics.borrow_watched();
-            last_leader = metrics.current_leader.or(last_leader);
+            let leader = metrics.current_leader.filter(|_| is_heard);
+            last_leader = leader.or(last_leader);
             let membership = metrics.membership_config.membership();
             let voters: Vec<NodeId> = membership.voter_ids().collect();
             let members = membership.nodes();
@@ -301,7 +340,7 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
                 && metrics.vote.leader_id.node_id == metrics.id;
             Leadership {
                 term: metrics.vote.leader_id.term,
-                leader: metrics.current_leader,
+                leader,
                 last_leader,
                 own: leads.then_some(metrics.vote.leader_id),
                 members: members
@@ -314,7 +353,11 @@ async fn watch_leadership(raft: Raft<Types, Machine>, announce: watch::Sender<Le
             *known = leadership;
             is_new
         });
-        if metrics.changed().await.is_err() {
+        let changed = tokio::select! {
+            changed = metrics.changed() => changed,
+            () = tokio::time::sleep(HEARD_EVERY), if !is_heard => continue,
+        };
+        if changed.is_err() {
             // openraft has ended, and nothing that it said last holds.
             announce.send_modify(|known| known.own = None);
             return;
@@ -388,8 +431,11 @@ async fn announce_self<T: Transport>(
     }
 }
 
-/// Keeps a segment ready for the log's writer, and has snapshots made when the log has grown.
-async fn look_after_log(raft: Raft<Types, Machine>, store: Store) {
+/// Keeps a segment ready for the log's writer, and has snapshots made when the log has grown. The
+/// first is made as soon as this node has heard of which cluster it is: when it starts again it
+/// must know that before it speaks to anybody. The log alone does not tell, as what stands there
+/// may not be committed.
+async fn look_after_log(raft: Raft<Types, Machine>, store: Store, ledger: SharedLedger) {
     loop {
         tokio::time::sleep(UPKEEP_EVERY).await;
         let wal = store.wal().clone();
@@ -398,7 +444,12 @@ async fn look_after_log(raft: Raft<Types, Machine>, store: Store) {
             let _ = wal.restock();
             wal.wants_snapshot()
         });
-        if let Ok(true) = looked_after.await {
+        let Ok(wants_snapshot) = looked_after.await else {
+            continue;
+        };
+        let has_snapshot = raft.metrics().borrow_watched().snapshot.is_some();
+        let is_first = !has_snapshot && ledger.known().cluster_id != 0;
+        if wants_snapshot || is_first {
             let _ = raft.trigger().snapshot().await;
             wait_for_snapshot(&store).await;
         }

@@ -117,9 +117,12 @@ pub fn serve() -> ExitCode {
             }
         }
     }
-    let panic_at = std::env::var(panics::VARIABLE).ok();
-    if let Some(number) = panic_at.and_then(|number| number.parse().ok()) {
+    let number_in = |variable| std::env::var(variable).ok()?.parse().ok();
+    if let Some(number) = number_in(panics::VARIABLE) {
         builder = builder.on_admission(panics::at_connection(number));
+    }
+    if let Some(number) = number_in(panics::THREAD_VARIABLE) {
+        builder = builder.on_admission(panics::in_a_thread_at_connection(number));
     }
     match server::run_with(builder) {
         Ok(()) => ExitCode::SUCCESS,
@@ -262,7 +265,9 @@ impl Server {
         loop {
             match self.lines.recv_timeout(deadline - Instant::now()) {
                 Ok(line) => {
-                    let is_ready = message_of(&line).is_some_and(|message| message == "ready");
+                    // A node of a cluster says that it has started.
+                    let is_ready = message_of(&line)
+                        .is_some_and(|message| ["ready", "started"].contains(&&*message));
                     self.keep(line);
                     if is_ready {
                         return Ok(());

@@ -60,7 +60,12 @@ pub fn run_with(builder: Builder) -> Result<(), StartError> {
     if let Running::Node(node) = &server {
         tracing::info!(address = %node.peer_addr(), "other nodes of the cluster");
     }
-    tracing::info!(address = %server.local_addr(), cores = server.core_count(), "ready");
+    let said = match &server {
+        Running::Alone(_) => "ready",
+        // `/readyz` and the lines of the election say when it is.
+        Running::Node(_) => "started",
+    };
+    tracing::info!(address = %server.local_addr(), cores = server.core_count(), "{said}");
     notifier.ready();
     while runtime.block_on(signals.next()) == Wish::Reload {
         notifier.reloading();

@@ -1,6 +1,7 @@
 use super::*;
 use crate::peer::Tcp;
 use crate::propose::Reign;
+use crate::question::Answer;
 use crate::types::LeaderId;
 use std::net::TcpListener as StdListener;
 use wal::forgetful::ForgetfulDisk;
@@ -281,4 +282,182 @@ async fn a_node_does_not_start_on_an_image_of_a_format_that_it_does_not_read() {
     let way_out = "Start this node with the version that the other nodes run";
     assert!(refused.contains(way_out), "{refused}");
     cluster.start_reading(3, newer).await.unwrap();
+}
+
+/// The log says it too, but what stands there may not be committed.
+#[tokio::test]
+async fn a_node_that_comes_back_knows_its_cluster_before_it_hears_of_any() {
+    let mut cluster = Cluster::new();
+    for node in 1..=3 {
+        cluster.start(node).await;
+    }
+    let (node, reign) = cluster.reign().await;
+    let known = node.ledger().known().cluster_id;
+    assert_ne!(known, 0);
+    drop(reign);
+    for node in cluster.nodes.values() {
+        let has_snapshot = || {
+            node.inner
+                .raft
+                .metrics()
+                .borrow_watched()
+                .snapshot
+                .is_some()
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), async {
+            while !has_snapshot() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        waited.await.expect("every node makes a first snapshot");
+    }
+    for node in 1..=3 {
+        cluster.stop(node).await;
+    }
+    cluster.start(2).await;
+    assert_eq!(cluster.nodes[&2].ledger().known().cluster_id, known);
+}
+
+/// Waits for what `/readyz` would say of a node.
+async fn wait_until_ready(node: &Node, wanted: bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(60), async {
+        while node.hears_leader().await != wanted {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let said = || panic!("node {} does not say that ready is {wanted}", node.id());
+    waited.await.unwrap_or_else(|_| said());
+}
+
+/// openraft goes on to name the leader that it knew last.
+#[tokio::test]
+async fn a_follower_is_ready_while_it_hears_its_leader() {
+    let mut cluster = Cluster::new();
+    cluster.start(1).await;
+    cluster.start(2).await;
+    let (leader, _) = cluster.leader().await;
+    cluster.start(3).await;
+    let follower = cluster.nodes[&3].clone();
+    wait_until_ready(&follower, true).await;
+    let other = 3 - leader.id();
+    cluster.stop(leader.id()).await;
+    cluster.stop(other).await;
+    wait_until_ready(&follower, false).await;
+    assert_eq!(follower.status().await.leader, None);
+
+    cluster.start(other).await;
+    wait_until_ready(&follower, true).await;
+}
+
+/// openraft lets it believe that it leads.
+#[tokio::test]
+async fn a_leader_without_a_majority_is_not_ready() {
+    let mut cluster = Cluster::new();
+    cluster.start(1).await;
+    cluster.start(2).await;
+    let (leader, _) = cluster.leader().await;
+    wait_until_ready(&leader, true).await;
+    // It was elected, and then hears the other one.
+    while !leader.leads_majority() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let other = 3 - leader.id();
+    cluster.stop(other).await;
+    wait_until_ready(&leader, false).await;
+    assert!(!leader.leads_majority());
+    let status = leader.status().await;
+    assert_eq!((&*status.role, status.leader), ("leader", None));
+    wait_until_standing(&leader, Standing::Unheard).await;
+    assert_eq!(leader.numbers().leader, None);
+
+    cluster.start(other).await;
+    wait_until_ready(&leader, true).await;
+    assert_eq!(leader.status().await.leader, Some(leader.id()));
+}
+
+async fn wait_until_standing(node: &Node, wanted: Standing) {
+    let mut standing = node.standing();
+    let waited = standing.wait_for(|standing| *standing == wanted);
+    let waited = tokio::time::timeout(Duration::from_secs(60), waited).await;
+    let is_so = waited.is_ok_and(|waited| waited.is_ok());
+    assert!(is_so, "node {} is not {wanted:?}", node.id());
+}
+
+/// Its vote names the leader of before, which may be dead, or removed from the cluster.
+#[tokio::test]
+async fn a_node_that_started_names_no_leader_before_it_has_heard_one() {
+    let mut cluster = Cluster::new();
+    cluster.start(1).await;
+    cluster.start(2).await;
+    let (leader, _) = cluster.leader().await;
+    let other = 3 - leader.id();
+    let follower = cluster.nodes[&other].clone();
+    let knows = |leadership: &Leadership| leadership.leader.is_some();
+    follower.leadership().wait_for(knows).await.unwrap();
+    for id in 1..=2 {
+        cluster.stop(id).await;
+    }
+    drop((leader, follower));
+    cluster.start(other).await;
+    let follower = cluster.nodes[&other].clone();
+    let mut leadership = follower.leadership();
+    let found = leadership.wait_for(|leadership| !leadership.members.is_empty());
+    assert_eq!(found.await.unwrap().leader, None);
+    assert_eq!(follower.status().await.leader, None);
+
+    cluster.start(3 - other).await;
+    leadership.wait_for(knows).await.unwrap();
+}
+
+/// Its log and its `/readyz` said nothing of it: no leader sends anything to a node that is no
+/// member.
+#[tokio::test]
+async fn a_node_that_was_removed_while_it_was_down_learns_it() {
+    let mut cluster = Cluster::new();
+    for id in 1..=3 {
+        cluster.start(id).await;
+    }
+    let (leader, _) = cluster.leader().await;
+    let removed = leader.id() % 3 + 1;
+    wait_until_standing(&cluster.nodes[&removed], Standing::Heard).await;
+    // Otherwise its disk would be another one than the leader writes down.
+    while !leader.ledger().known().disks.contains_key(&removed) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    cluster.stop(removed).await;
+    let answer = leader.answer(Question::Remove { node: removed }).await;
+    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    cluster.start(removed).await;
+    wait_until_standing(&cluster.nodes[&removed], Standing::Removed).await;
+}
+
+async fn wait_until_applied(node: &Node, index: u64) {
+    while node.applied_index() < index {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A follower that was restarted counted the reigns in its log, as if there had been elections.
+#[tokio::test]
+async fn reigns_from_before_the_start_are_not_counted() {
+    let mut cluster = Cluster::new();
+    for id in 1..=3 {
+        cluster.start(id).await;
+    }
+    let (leader, reign) = cluster.reign().await;
+    settle(&reign, &[SESSION]).await;
+    assert!(leader.numbers().reigns > 0);
+    let follower = leader.id() % 3 + 1;
+    let index = leader.applied_index();
+    wait_until_applied(&cluster.nodes[&follower], index).await;
+    cluster.stop(follower).await;
+    cluster.start(follower).await;
+    let node = cluster.nodes[&follower].clone();
+    wait_until_applied(&node, index).await;
+    assert_eq!(node.numbers().reigns, 0);
+
+    let _later = cluster.reign().await;
+    while node.numbers().reigns == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

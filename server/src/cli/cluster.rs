@@ -19,6 +19,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use wal::Utc;
 
+/// The role of a node that leads, or led and does not know that it is cut off.
+const LEADER: &str = "leader";
+
 const NOTES: &str = "\
 Any node will do: it names the leader, and the command goes on there.
 
@@ -34,11 +37,15 @@ Examples:
     fencepost cluster add 4=10.0.0.4:7500 --node 10.0.0.1:7500 --cluster-key-file cluster.key
 
 Exit codes:
-   0  done; status: there is a leader
+   0  done; status: a node leads a majority
    1  the leader said no, and why; status: there is no leader
    2  a flag or an argument is wrong
   69  no node can be reached
+  74  backup, restore, adopt: a file cannot be written, or the disk is full
   77  the nodes have another key";
+
+/// A node that is added may need so long without a word of what is waited for.
+const QUIET_MAX: Duration = Duration::from_secs(3);
 
 /// Look at a cluster, change who belongs to it, back it up, make one
 #[derive(Args)]
@@ -62,6 +69,7 @@ enum ClusterCommand {
 /// Show how each node stands, and which ones do not answer
 #[derive(Args)]
 #[command(after_help = "\
+VOTE is no for a node that was added and has not caught up: it counts for no majority (with --json: votes). \
 LAG is how many entries a node is behind the end of the leader's log, HEARD how long ago the leader heard from it, CLOCK the \
 cluster's clock as the node knows it, HASH that of the ledger when the nodes last compared theirs.")]
 struct StatusArgs {
@@ -139,7 +147,19 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
 /// Has the leader do something, and prints what it says.
 fn change(nodes: &NodeArgs, question: &Question) -> Result<ExitCode, Failure> {
     let (asker, addresses) = (nodes.asker()?, nodes.addresses()?);
-    let (address, answer) = run_async(asker.ask_leader(&addresses, question))?;
+    let (address, answer) = run_async(async {
+        let asked = asker.ask_leader(&addresses, question);
+        tokio::pin!(asked);
+        match tokio::time::timeout(QUIET_MAX, &mut asked).await {
+            Ok(answered) => answered,
+            Err(_elapsed) => {
+                if let Question::Add { node, .. } = question {
+                    complain(&format!("waiting for node {node} to catch up"));
+                }
+                asked.await
+            }
+        }
+    })?;
     match answer {
         Answer::Done(done) => {
             print(&format!("{done}\n"))?;
@@ -188,6 +208,9 @@ struct View {
     cluster: String,
     term: u64,
     leader: Option<u64>,
+    /// The node that led last and hears no majority.
+    #[serde(skip)]
+    led: Option<u64>,
     nodes: Vec<NodeView>,
 }
 
@@ -226,10 +249,11 @@ impl View {
             answers.insert(first.node, Ok(first.clone()));
             return View::new(&first, vec![of_itself], answers);
         }
-        // The leader of the latest term knows most of the others.
+        // The leader of the latest term knows most of the others; without one, the node that led.
         let leader = answers.values().flatten();
-        let leader = leader.filter(|status| status.leader == Some(status.node));
-        let leader = leader.max_by_key(|status| status.term).cloned();
+        let leader = leader.filter(|status| status.role == LEADER);
+        let leader = leader.max_by_key(|status| (status.leads(), status.term));
+        let leader = leader.cloned();
         let members = leader.as_ref().unwrap_or(&first).members.clone();
         View::new(leader.as_ref().unwrap_or(&first), members, answers)
     }
@@ -254,7 +278,8 @@ impl View {
         View {
             cluster: best.cluster.clone(),
             term: best.term,
-            leader: best.leader.filter(|leader| *leader == best.node),
+            leader: best.leads().then_some(best.node),
+            led: (best.role == LEADER && !best.leads()).then_some(best.node),
             nodes: nodes.collect(),
         }
     }
@@ -263,6 +288,7 @@ impl View {
         let mut table = Table::new(&[
             ("NODE", Align::Right),
             ("ROLE", Align::Left),
+            ("VOTE", Align::Left),
             ("TERM", Align::Right),
             ("APPLIED", Align::Right),
             ("LAG", Align::Right),
@@ -282,6 +308,15 @@ impl View {
             table.row(node.row(leader));
         }
         let voters = self.nodes.iter().filter(|node| node.member.votes).count();
+        let learners = self.nodes.len() - voters;
+        let voters = match learners {
+            0 => plural(voters as u64, "voter"),
+            _ => format!(
+                "{}, {} without a vote",
+                plural(voters as u64, "voter"),
+                plural(learners as u64, "node")
+            ),
+        };
         let answering = self
             .nodes
             .iter()
@@ -291,13 +326,16 @@ impl View {
             "" => "no cluster yet".to_owned(),
             cluster => format!("cluster {cluster}"),
         };
-        let who = match self.leader {
-            Some(leader) => format!("node {leader} leads in term {}", self.term),
-            None => "no leader: a majority of the voters must be up".to_owned(),
+        let who = match (self.leader, self.led) {
+            (Some(leader), _) => format!("node {leader} leads in term {}", self.term),
+            (None, Some(led)) => format!(
+                "no leader: node {led} led in term {} and hears from no majority of the voters",
+                self.term
+            ),
+            (None, None) => "no leader: a majority of the voters must be up".to_owned(),
         };
         format!(
-            "{cluster}, {who}; {}, {answering} of {} answer\n\n{table}",
-            plural(voters as u64, "voter"),
+            "{cluster}, {who}; {voters}, {answering} of {} answer\n\n{table}",
             plural(self.nodes.len() as u64, "node")
         )
     }
@@ -313,20 +351,22 @@ impl NodeView {
         let heard = member.heard_ms.map(|ms| time(Duration::from_millis(ms)));
         let heard = heard.unwrap_or_default();
         let mut row = vec![member.node.to_string()];
+        let vote = if member.votes { "yes" } else { "no" };
         match &self.status {
             None => {
-                row.push("no answer".to_owned());
+                row.extend(["no answer", vote].map(str::to_owned));
                 let lag = lag(leader, member.matched_index);
                 row.extend(
                     ["-", "-", &or_dash(&lag), &or_dash(&heard), "-", "-"].map(str::to_owned),
                 );
             }
             Some(status) => {
-                let role = match (status.role.as_str(), member.votes) {
-                    ("follower", false) => "learner",
-                    (role, _) => role,
+                let role = match status.role.as_str() {
+                    "follower" if !member.votes => "learner",
+                    LEADER if !status.leads() => "led",
+                    role => role,
                 };
-                row.push(role.to_owned());
+                row.extend([role, vote].map(str::to_owned));
                 row.push(status.term.to_string());
                 row.push(status.applied_index.to_string());
                 row.push(or_dash(&lag(leader, Some(status.applied_index))));
@@ -353,3 +393,6 @@ fn lag(leader: Option<&Status>, index: Option<u64>) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

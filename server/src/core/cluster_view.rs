@@ -1,13 +1,17 @@
 //! What connections and HTTP see of the cluster.
 
+use crate::config::Config;
 use cluster::node::{Leadership, Node};
 use cluster::peer::PeerTls;
+use cluster::standing::Standing;
+use cluster::types::NodeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// Why a node without a leader is not ready.
-pub(crate) const ELECTING: &str = "electing";
+/// What a node says that is no member any more.
+pub(crate) const REMOVED: &str =
+    "this node was removed from the cluster: stop it. Its id is not used again";
 
 /// The cluster, as one office of this node sees it.
 pub(crate) struct ClusterView {
@@ -17,17 +21,27 @@ pub(crate) struct ClusterView {
     /// What nodes show each other; `None`: they speak without TLS.
     pub(crate) peer_tls: Option<Arc<PeerTls>>,
     leadership: watch::Receiver<Leadership>,
+    standing: watch::Receiver<Standing>,
     is_deposed: AtomicBool,
+    /// What it waits for while it belongs to no cluster.
+    waits_for: String,
 }
 
 impl ClusterView {
-    pub(crate) fn new(node: Node, peer_tls: Option<Arc<PeerTls>>, leads: bool) -> Self {
+    pub(crate) fn new(
+        node: Node,
+        peer_tls: Option<Arc<PeerTls>>,
+        leads: bool,
+        config: &Config,
+    ) -> Self {
         ClusterView {
             leadership: node.leadership(),
+            standing: node.standing(),
             node,
             leads,
             peer_tls,
             is_deposed: AtomicBool::new(false),
+            waits_for: waits_for(config),
         }
     }
 
@@ -58,13 +72,9 @@ impl ClusterView {
 
     /// Why clients and rollouts should not count on this node now.
     pub(crate) fn why_not_ready(&self) -> Option<&'static str> {
-        let leadership = self.leadership.borrow();
-        match leadership.leader {
-            _ if leadership.members.is_empty() => Some("joining"),
-            None => Some(ELECTING),
-            Some(leader) if leader == self.node.id() && !self.leads => Some("restoring"),
-            Some(_) => None,
-        }
+        let standing = *self.standing.borrow();
+        let own = self.node.id();
+        why_not_ready(&self.leadership.borrow(), standing, own, self.leads)
     }
 
     /// The leadership was lost: nothing more is answered.
@@ -78,6 +88,12 @@ impl ClusterView {
 
     /// What a peer of a node that does not serve hears.
     pub(crate) fn not_leader(&self) -> String {
+        if *self.standing.borrow() == Standing::Removed {
+            return REMOVED.to_owned();
+        }
+        if self.leadership.borrow().members.is_empty() {
+            return self.waits_for.clone();
+        }
         let leader = self.leadership.borrow().leader;
         match leader {
             Some(leader) if leader != self.node.id() => {
@@ -90,3 +106,41 @@ impl ClusterView {
         }
     }
 }
+
+/// What a node that belongs to no cluster waits for.
+pub(crate) fn waits_for(config: &Config) -> String {
+    let own = config.node_id;
+    let first = config.peers.iter().next().map(|(node, _)| node);
+    match first {
+        Some(first) if config.bootstrap && first == own => {
+            format!("node {own} is about to make the cluster: a majority of the nodes must be up")
+        }
+        Some(first) if config.bootstrap => {
+            format!("node {own} belongs to no cluster yet: it waits for node {first} to make it")
+        }
+        _ => {
+            let address = config.peers.address_of(own).unwrap_or("HOST:PORT");
+            format!(
+                "node {own} belongs to no cluster yet: it waits for `fencepost cluster add {own}={address}`"
+            )
+        }
+    }
+}
+
+fn why_not_ready(
+    leadership: &Leadership,
+    standing: Standing,
+    own: NodeId,
+    serves: bool,
+) -> Option<&'static str> {
+    match (standing, leadership.leader) {
+        _ if leadership.members.is_empty() => Some("joining"),
+        (Standing::Removed, _) => Some("removed"),
+        (Standing::Unheard, _) | (_, None) => Some("electing"),
+        (Standing::Heard, Some(leader)) if leader == own && !serves => Some("restoring"),
+        (Standing::Heard, Some(_)) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

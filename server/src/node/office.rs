@@ -126,6 +126,7 @@ impl Lasting {
                 self.node.clone(),
                 self.peer_tls.clone(),
                 leads,
+                &self.config,
             )),
             config: Config {
                 // A client of a cluster waits for a commit, which takes longer than waking a core:

@@ -4,6 +4,7 @@ use super::office::{Lasting, NotBegun, Office};
 use crate::config::Config;
 use crate::conn::places::Places;
 use crate::conn::secure::{Certificates, announce};
+use crate::core::cluster_view::waits_for;
 use crate::core::shared::Shared;
 use crate::observe::audit;
 use crate::report::http::{Current, Http};
@@ -151,6 +152,9 @@ impl NodeServer {
         };
         let config = lasting.config.clone();
         let office = lasting.follow()?;
+        if lasting.node.members().is_empty() {
+            tracing::info!(node = config.node_id, "{}", waits_for(&config));
+        }
         let current = Current::new(office.shared.clone());
         let http = match http_listener {
             None => None,

@@ -1,14 +1,17 @@
 //! The log lines of an election, on every node: who was elected in which term, when that node
-//! serves, and why the one before stopped. The leader's own lines, which know more, are in
-//! `office.rs` and `server.rs`.
+//! serves, and why the one before stopped; and that this node was removed. The leader's own lines,
+//! which know more, are in `office.rs` and `server.rs`.
 
+use crate::core::cluster_view::REMOVED;
 use cluster::node::{Leadership, Node};
+use cluster::standing::Standing;
 use cluster::types::NodeId;
 
 /// Tells who leads, for as long as the node runs.
 pub(super) async fn tell(node: Node) {
     let mut leadership = node.leadership();
     let mut reigning = node.ledger().reigning();
+    let mut standing = node.standing();
     let mut story = Story::new(node.id());
     loop {
         let now = leadership.borrow_and_update().clone();
@@ -16,7 +19,11 @@ pub(super) async fn tell(node: Node) {
         for line in story.go_on(&now, reign) {
             tracing::info!(node = node.id(), term = now.term, "{line}");
         }
+        if story.is_removed_now(*standing.borrow_and_update()) {
+            tracing::warn!(node = node.id(), "{REMOVED}");
+        }
         let changed = tokio::select! {
+            changed = standing.changed() => changed,
             changed = leadership.changed() => changed,
             changed = reigning.changed() => changed,
         };
@@ -35,6 +42,7 @@ struct Story {
     marker: Option<u64>,
     /// The leader serves.
     is_serving: bool,
+    is_removed: bool,
 }
 
 impl Story {
@@ -44,7 +52,14 @@ impl Story {
             leader: None,
             marker: None,
             is_serving: false,
+            is_removed: false,
         }
+    }
+
+    /// Whether it is news that this node was removed.
+    fn is_removed_now(&mut self, standing: Standing) -> bool {
+        let before = std::mem::replace(&mut self.is_removed, standing == Standing::Removed);
+        self.is_removed && !before
     }
 
     /// The lines that are new.
@@ -135,5 +150,18 @@ mod tests {
         assert_eq!(elected, ["node 1 was elected in term 2"]);
         let serves = story.go_on(&leadership(2, Some(1)), Some((9, 1)));
         assert_eq!(serves, ["node 1 begins to serve clients"]);
+    }
+
+    #[test]
+    fn a_removal_is_told_once() {
+        let mut story = Story::new(3);
+        let told = [
+            Standing::Heard,
+            Standing::Removed,
+            Standing::Removed,
+            Standing::Unheard,
+        ];
+        let told = told.map(|standing| story.is_removed_now(standing));
+        assert_eq!(told, [false, true, false, false]);
     }
 }

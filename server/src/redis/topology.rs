@@ -6,7 +6,7 @@
 //! that: they try the address, fail, and ask again.
 
 use crate::core::cluster_view::ClusterView;
-use cluster::members::GONE_AFTER;
+use cluster::standing::GONE_AFTER;
 use cluster::types::NodeId;
 
 /// Who is who, at one moment, as one node knows it.

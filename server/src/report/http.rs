@@ -479,7 +479,14 @@ async fn leader(State(view): State<Arc<View>>) -> Response {
     match &shared.cluster {
         None => answer(StatusCode::OK, text, "a server by itself\n"),
         Some(cluster) if cluster.leads && !shared.stop.is_cancelled() => {
-            answer(StatusCode::OK, text, "this node leads\n")
+            match cluster.node.leads_majority() {
+                true => answer(StatusCode::OK, text, "this node leads\n"),
+                false => {
+                    let sentence = "this node led, and hears from no majority of the nodes: another one may lead by now. \
+                                    If none does, start those that are down";
+                    refuse(StatusCode::SERVICE_UNAVAILABLE, sentence)
+                }
+            }
         }
         Some(cluster) => refuse(StatusCode::SERVICE_UNAVAILABLE, &cluster.not_leader()),
     }

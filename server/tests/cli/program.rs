@@ -127,8 +127,12 @@ impl Server {
                 let Ok(line) = line else { return };
                 let event: Value = serde_json::from_str(&line).unwrap_or_default();
                 write_lines.lock().unwrap().push(event.clone());
+                // A node says that it has started: whether it is ready is up to the others.
+                let has_begun = ["ready", "started"]
+                    .iter()
+                    .any(|said| event["message"] == *said);
                 match event["address"].as_str() {
-                    Some(address) if event["message"] == "ready" => {
+                    Some(address) if has_begun => {
                         let _ = send_address.send(address.to_owned());
                     }
                     _ => eprintln!("server: {line}"),
@@ -147,6 +151,11 @@ impl Server {
     /// What it has logged so far.
     pub(crate) fn log(&self) -> Vec<Value> {
         self.lines.lock().unwrap().clone()
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal.

@@ -42,12 +42,12 @@ impl ClusterNumbers {
         )?;
         page.gauge(
             "cluster_leader",
-            "The id of the node that leads, as this node knows it; 0 while there is no leader",
+            "The id of the node that leads; 0 while this node hears no leader, or no majority",
             node.leader.unwrap_or(0),
         )?;
         page.counter(
             "cluster_reigns",
-            "Leaderships of any node that have begun since this node started",
+            "Leaderships of any node that this node has learned of since it started",
             node.reigns,
         )?;
         page.gauge(

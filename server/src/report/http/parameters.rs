@@ -146,7 +146,9 @@ pub(super) fn change_of(what: &str, query: &str) -> Result<Change, String> {
     for (name, value) in pairs(query) {
         match name {
             name if name == id_name => {
-                id = Some(number(&value).ok_or_else(|| format!("{name} is the id of a node"))?);
+                id = Some(number(&value).ok_or_else(|| {
+                    format!("{name} must be the id of a node, which is a number")
+                })?);
             }
             "peer" if what == "add" => {
                 let address = String::from_utf8(value).ok();
@@ -250,5 +252,7 @@ mod tests {
         ] {
             assert!(change_of(what, query).is_err(), "{what} {query}");
         }
+        let sentence = change_of("remove", "node=x").unwrap_err();
+        assert_eq!(sentence, "node must be the id of a node, which is a number");
     }
 }

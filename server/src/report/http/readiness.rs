@@ -1,7 +1,6 @@
 //! `/readyz`: whether clients should come, and whether new locks are granted.
 
 use super::{View, json, parameters, refuse};
-use crate::core::cluster_view::ELECTING;
 use crate::core::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -83,25 +82,7 @@ impl Readiness {
 /// In the grace period the server is ready: a probe that kept clients away would keep holders from
 /// claiming their locks. `?granting` asks whether new locks are granted.
 pub(super) async fn readyz(State(view): State<Arc<View>>, request: Request) -> Response {
-    // What the cores share is not held while the node is asked: it would keep an engine that has
-    // ended meanwhile.
-    let (mut readiness, node) = {
-        let shared = view.shared();
-        let node = shared.cluster.as_ref().map(|view| view.node.clone());
-        (Readiness::of(&shared), node)
-    };
-    if readiness.ready
-        && let Some(node) = node
-        && !node.hears_leader().await
-    {
-        readiness = Readiness {
-            ready: false,
-            granting: false,
-            reason: Some(ELECTING),
-            remaining_ms: None,
-            until: None,
-        };
-    }
+    let readiness = Readiness::of(&view.shared());
     let is_yes = match parameters::flag(request.uri().query(), "granting") {
         Some(false) => readiness.ready,
         Some(true) => readiness.granting,
