@@ -4,6 +4,7 @@
 
 use super::opening::{allow_first_fences, next_ceiling, push_ceilings};
 use super::snapshot;
+use super::turns::Turns;
 use crate::core::shared::Shared;
 use crate::storage::{Alarm, HORIZON_AHEAD_MS, Storage, give_up};
 use crate::system::standby::Standby;
@@ -12,17 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use wal::{Batch, Record, Scope, Ticket, WalError};
+use wal::{Batch, Record, Scope, WalError};
 
 /// How often it looks without being called.
 const ROUND: Duration = Duration::from_millis(100);
-
-/// How often, in a cluster, cores are asked to end their turns.
-const TURNS_EVERY_MS: u64 = 2_000;
-
-/// After so many rounds everything that is over is forgotten: the ledger clears out a quarter of
-/// its parts in each, and keeps for three what it heard last.
-const TURN_ROUNDS: u32 = 8;
 
 /// How often the time is written down, so that a restart notices a clock that was set back.
 const CLOCK_EVERY_MS: u64 = 10_000;
@@ -39,11 +33,7 @@ struct Rounds {
     alarm: Arc<Alarm>,
     /// When the time was last written down.
     clock_written: Tick,
-    /// When cores were last asked to end their turns, in a cluster; what was appended last then,
-    /// and how often they will be asked although nothing is appended.
-    turns_ended: Tick,
-    last_record: Ticket,
-    turn_rounds_left: u32,
+    turns: Turns,
 }
 
 impl Keeper {
@@ -56,9 +46,7 @@ impl Keeper {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let mut rounds = Rounds {
             clock_written: shared.clock.now(),
-            turns_ended: shared.clock.now(),
-            last_record: Ticket::ZERO,
-            turn_rounds_left: 0,
+            turns: Turns::new(shared.clock.now()),
             shared,
             storage,
             alarm: alarm.clone(),
@@ -115,23 +103,15 @@ impl Rounds {
         self.end_grace(now)
     }
 
-    /// In a cluster: says now and then that each core has ended a turn, so that the ledgers can
-    /// forget what is over. Goes on for some rounds after the last record, since it takes some.
+    /// In a cluster: says now and then that each core has ended a turn.
     fn end_turns(&mut self, now: Tick) {
-        if self.turns_ended.ms_until(now) < TURNS_EVERY_MS {
-            return;
-        }
-        self.turns_ended = now;
         let journal = &self.storage.journal;
-        if journal.barrier() != self.last_record {
-            self.turn_rounds_left = TURN_ROUNDS;
-        }
-        if self.turn_rounds_left == 0 {
-            return;
-        }
-        self.turn_rounds_left -= 1;
-        if snapshot::have_cores_append(&self.shared) {
-            self.last_record = journal.append(&Record::TurnsEnded);
+        if self
+            .turns
+            .are_due(now, journal.settled(), journal.barrier())
+            && snapshot::have_cores_append(&self.shared)
+        {
+            self.turns.ended(journal.append(&Record::TurnsEnded));
         }
     }
 

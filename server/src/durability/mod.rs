@@ -7,6 +7,7 @@
 //! | `opening.rs`     | at the start: read the log, decide about floor and grace                 |
 //! | `restore.rs`     | at the start: put sessions and locks back                                |
 //! | `keeper.rs`      | a thread that raises ceilings and horizon before they are reached        |
+//! | `turns.rs`       | when the cores of a cluster's leader are asked to end their turns        |
 //! | `upkeep.rs`      | a thread for what takes long: snapshots, and the next segment of the log |
 //! | `snapshot.rs`    | everything that is held, written down at once                            |
 
@@ -14,6 +15,7 @@ mod keeper;
 mod opening;
 mod restore;
 mod snapshot;
+mod turns;
 mod upkeep;
 
 pub(crate) use keeper::Keeper;

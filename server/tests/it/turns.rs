@@ -3,18 +3,20 @@
 //! answered.
 
 use crate::common::{
-    Peer, acquire, force_release, granted, hello_for, reentrant, release, start_with, until,
+    Peer, acquire, encode, force_release, granted, hello_for, reentrant, release, start_with, until,
 };
 use crate::durable::wreck;
 use crate::order::{Gate, GatedDisk};
 use crate::redis::Redis;
-use protocol::Reply;
+use bytes::BytesMut;
+use protocol::{Reply, RequestId};
 use server::config::Durability;
-use server::{Pause, Server};
+use server::{Builder, Pause, Server};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 use wal::Disk;
 
 /// Of leases and sessions: in `fence`, too, they are written down one by one.
@@ -92,18 +94,27 @@ fn on(
     disk: Option<Arc<dyn Disk>>,
     stop: &Arc<Stop>,
 ) -> Server {
-    let stop = stop.clone();
     start_with(|builder| {
-        let builder = builder.threads(2).on_pause(move |at| stop.pass(at));
-        let builder = builder.with(|config| {
-            config.data_dir = directory.to_owned();
-            config.durability = durability;
-            config.redis_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-        });
+        let builder = prepared(builder, directory, durability, stop);
         match disk {
             Some(disk) => builder.disk(disk),
             None => builder,
         }
+    })
+}
+
+fn prepared(
+    builder: Builder,
+    directory: &Path,
+    durability: Durability,
+    stop: &Arc<Stop>,
+) -> Builder {
+    let stop = stop.clone();
+    let builder = builder.threads(2).on_pause(move |at| stop.pass(at));
+    builder.with(|config| {
+        config.data_dir = directory.to_owned();
+        config.durability = durability;
+        config.redis_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     })
 }
 
@@ -251,6 +262,46 @@ fn a_lock_that_was_taken_away_while_it_was_granted_is_not_back_after_a_kill() {
     }
 }
 
+/// A release comes again on another connection while the turn of its first sending goes on. What
+/// is answered there is in the log, or the lock would be back after a kill.
+#[test]
+fn an_outcome_is_found_when_its_record_is_in_the_log() {
+    for moment in [Pause::BeforeCount, Pause::BeforeAppend] {
+        let directory = tempfile::tempdir().unwrap();
+        let stop = Arc::new(Stop::default());
+        let server = on(directory.path(), Durability::Lease, None, &stop);
+        let (mut one, mut other) = pair(&server, &stop);
+        let fence = one.acquire("k", HOUR_MS);
+        let counted = reentrant("counted", HOUR_MS);
+        one.ask(&counted, granted);
+        let give_back = release("k", fence);
+        let id = one.next_id();
+        one.start_ids_at(id + 2);
+        let mut turn = BytesMut::from(&*encode(id, &give_back));
+        if moment == Pause::BeforeCount {
+            // A repeat lets others look into the memory of its connection, in the middle of a turn.
+            counted.append_repeat(RequestId::new(id + 1), &mut turn);
+        }
+
+        let stopped = stop.arm(moment);
+        one.send_bytes(&turn);
+        stop.until_stopped();
+        other.send_as(id, &give_back, true);
+        if other.hears_something() {
+            let copy = wreck(directory.path());
+            let server = on(copy.path(), Durability::Lease, None, &Arc::default());
+            let mut observer = Peer::open(server.local_addr(), hello_for("observer", HOUR_MS));
+            assert!(!observer.is_held_under("k", fence), "{moment:?}");
+        }
+        drop(stopped);
+        for peer in [&mut one, &mut other] {
+            peer.reply(id, |reply| {
+                assert_eq!(reply, Reply::Released { remaining_count: 0 });
+            });
+        }
+    }
+}
+
 /// An operator takes a long lock away on one core, and a client of the Redis port takes the key on
 /// another before the first has written that down. The second wrote it down in its own turn, so the
 /// operator was answered before the disk had it.
@@ -285,5 +336,56 @@ fn an_operator_is_answered_when_the_end_of_a_long_lock_is_on_the_disk() {
     });
     assert_eq!(redis.read(), "OK");
     let count = count_after_kill(directory.path(), Durability::Fence, &operator, "k", fence);
+    assert_eq!(count, 0);
+}
+
+/// Longer than it takes to begin and finish a snapshot that waits for no core.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// The snapshots that there are.
+fn snapshots(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("snapshot-")).collect()
+}
+
+/// Has the server write so much that it wants snapshots, until one has come that was begun
+/// meanwhile, or the moment is over.
+fn write_for_a_moment(redis: &mut Redis<TcpStream>, directory: &Path) {
+    let over = Instant::now() + MOMENT;
+    // The first may have been begun before.
+    for _ in 0..2 {
+        let before = snapshots(directory);
+        while snapshots(directory) == before && Instant::now() < over {
+            assert_eq!(redis.say("SET filler v"), "OK");
+            assert_eq!(redis.number("DEL filler"), 1);
+        }
+    }
+}
+
+/// A core has granted a lock and not written that down, and another core has written down its end.
+/// A snapshot that did not wait for the first core forgot the end with the log before it, and the
+/// grant came behind.
+#[test]
+fn a_snapshot_waits_for_a_core_that_has_not_written_down_what_it_decided() {
+    let directory = tempfile::tempdir().unwrap();
+    let stop = Arc::new(Stop::default());
+    let server = start_with(|builder| {
+        let builder = prepared(builder, directory.path(), Durability::Lease, &stop);
+        builder.snapshot_every(1)
+    });
+    let mut one = Peer::open(server.local_addr(), hello_for("one", HOUR_MS));
+    let core = stop.core_of_peer(&mut one);
+    let mut redis = redis_elsewhere(&server, &stop, core);
+
+    let stopped = stop.arm(Pause::BeforeAppend);
+    let asked = one.send(&acquire("k", HOUR_MS, 0));
+    stop.until_stopped();
+    assert_eq!(redis.number("DEL k"), 1);
+    write_for_a_moment(&mut redis, directory.path());
+    drop(stopped);
+    let fence = one.reply(asked, granted);
+
+    let count = count_after_kill(directory.path(), Durability::Lease, &one, "k", fence);
     assert_eq!(count, 0);
 }
