@@ -24,9 +24,25 @@ use crate::types::{Entry, LogId, Member, Membership, NodeId, StoredMembership};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use wal::{EntryId, FENCE_MAX, FENCES_MARGIN, Options, PART_BYTES_MAX, Record, Scope, WalError};
+
+/// The file that says of a directory that a cluster has taken over what is in it. A server by
+/// itself does not start with it: it would grant what the cluster's clients hold.
+pub const ADOPTED_FILE: &str = "adopted-by-a-cluster";
+
+/// Puts [`ADOPTED_FILE`] into the directory of a single server.
+pub fn mark_adopted(dir: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(dir.join(ADOPTED_FILE))?;
+    file.write_all(
+        b"The locks and sessions of this directory go on in a cluster. Delete this file only to go back for good,\n\
+        when no node of that cluster runs any more.\n",
+    )?;
+    file.sync_all()?;
+    std::fs::File::open(dir)?.sync_all()
+}
 
 /// The entry that the first image is named after.
 const FIRST: EntryId = EntryId {
@@ -87,7 +103,7 @@ impl fmt::Display for FoundingError {
             FoundingError::NotClean(dir) => write!(
                 f,
                 "the server of {} did not stop in good order, so what it held is not all known. Start it once more with the \
-                 same settings, stop it with SIGTERM, and try again",
+                 same settings, wait until `/readyz?granting` answers 200, stop it with SIGTERM, and try again",
                 dir.display()
             ),
             FoundingError::NotEmpty(dir) => write!(

@@ -8,6 +8,7 @@ mod cli;
 use cli::Request;
 use cli::failure::{Code, Failure, complain, print};
 use cli::flags::ServeArgs;
+use cluster::peer::ClusterKey;
 use server::StartError;
 use std::process::ExitCode;
 
@@ -29,6 +30,9 @@ fn serve(mut args: ServeArgs) -> Result<(), Failure> {
     let loaded = args.sources().load().map_err(Failure::usage)?;
     if args.check_config {
         loaded.warnings.iter().for_each(|warning| complain(warning));
+        let key_file = loaded.config.cluster_key_file.as_deref();
+        let warning = key_file.and_then(ClusterKey::warning);
+        warning.iter().for_each(|warning| complain(warning));
         server::check(loaded.config).map_err(refused)?;
         return print("ok\n");
     }
@@ -54,6 +58,7 @@ fn refused(error: StartError) -> Failure {
         | StartError::Auth(_)
         | StartError::Tls(_)
         | StartError::ClusterKey(_)
+        | StartError::Adopted(_)
         | StartError::Storage(_) => Code::Usage,
         _ => Code::No,
     };

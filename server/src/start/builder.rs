@@ -36,7 +36,7 @@ impl Builder {
         self
     }
 
-    /// Where metrics, health and the read-only view are served over HTTP. Port 0 takes a free one.
+    /// Where metrics, health and the view of locks are served over HTTP. Port 0 takes a free one.
     pub fn http(mut self, address: SocketAddr) -> Self {
         self.config.http = Some(address);
         self

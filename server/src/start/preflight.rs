@@ -31,6 +31,7 @@ use crate::storage::{Alarm, Recovery};
 use crate::system::clock::Clock;
 use crate::system::panics::Failure;
 use crate::system::standby::Standby;
+use cluster::founding::ADOPTED_FILE;
 use engine::{Engine, Fence, Settings};
 use rustix::fs::{Access, access};
 use std::io;
@@ -104,6 +105,9 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     let audit = audit_of(&config, clock, purpose)?;
     let clock_floor = clock_floor();
     let is_to_be_made = disk.is_none() && !config.data_dir.exists();
+    if disk.is_none() && config.data_dir.join(ADOPTED_FILE).exists() {
+        return Err(StartError::Adopted(config.data_dir));
+    }
     let mut opening = match purpose {
         Purpose::Check if is_to_be_made && config.durability != Durability::None => {
             check_new_dir(&config.data_dir)?;

@@ -46,6 +46,8 @@ pub enum StartError {
     Node(String),
     /// The data directory cannot be used.
     Storage(WalError),
+    /// A cluster has adopted what is in the data directory.
+    Adopted(PathBuf),
     /// More was held at the last stop than the settings have room for.
     Restore(Limit),
     /// The system gave no thread or no runtime.
@@ -77,6 +79,14 @@ impl fmt::Display for StartError {
             }
             StartError::ClusterKey(error) | StartError::Node(error) => write!(f, "{error}"),
             StartError::Storage(error) => write!(f, "{error}"),
+            StartError::Adopted(dir) => write!(
+                f,
+                "a cluster goes on with the locks of {}, and a server here would grant them a second time. Start the node \
+                 that has them, or give this server another --data-dir. Only to go back for good, when no node of that \
+                 cluster runs any more, delete {}",
+                dir.display(),
+                dir.join(cluster::founding::ADOPTED_FILE).display()
+            ),
             StartError::Restore(limit) => write!(
                 f,
                 "what was held at the last stop does not fit: {limit:?} is at its limit; raise it to what it was then"

@@ -21,8 +21,8 @@ The file has all locks and sessions of one moment, and the key that sessions are
 Three nodes with their own disks are the first protection; a backup is for the day when a majority of the disks is lost. What \
 is granted or released after it was taken is not in it, so `cluster restore` begins far above every fence.
 
-Exit codes: 0 written; 1 the leader said no; 2 the file exists, or a flag is wrong; 69 no node can be reached; 77 the nodes have \
-another key.")]
+Exit codes: 0 written; 1 the leader said no; 2 the file exists, or a flag is wrong; 69 no node can be reached; 74 the file cannot \
+be written; 77 the nodes have another key.")]
 pub(super) struct BackupArgs {
     /// The file, which must not exist yet
     file: PathBuf,

@@ -3,7 +3,7 @@
 use crate::cli::failure::{Code, Failure, print};
 use crate::cli::text::pairs;
 use clap::Args;
-use cluster::founding::{Founding, FoundingError, Origin};
+use cluster::founding::{ADOPTED_FILE, Founding, FoundingError, Origin, mark_adopted};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,9 @@ What is lost: everything that was granted, renewed or released after the backup 
 What is not: the order of fences. The new cluster has a new id and begins far above every fence that can have been issued. \
 What is held ends with its leases; the clock goes on where it stood.
 
-Make sure that no node of the old cluster runs any more, or two clusters grant the same locks. Then start the node, without \
---bootstrap, with itself in --peers, and add further nodes with `fencepost cluster add`.
+Make sure that no node of the old cluster runs any more, or two clusters grant the same locks, and give the new one a new key \
+file, with which a forgotten node cannot speak to it. Then start the node, without --bootstrap, with itself in --peers, and add \
+further nodes with `fencepost cluster add`.
 
 Exit codes: 0 done; 1 it cannot be done; 2 nothing was done: a wrong flag, no --accept-loss, or a directory that is in use or \
 not empty.")]
@@ -46,7 +47,8 @@ pub(super) struct RestoreArgs {
 #[derive(Args)]
 #[command(after_help = "\
 The server must have stopped in good order. Its locks and sessions go on, its fences rise on, and clients resume their sessions. \
-The directory as it was stays beside the new one, under another name: do not start a server with it any more.
+The directory as it was stays beside the new one, under another name. A server refuses to start with it while the file \
+adopted-by-a-cluster is in it.
 
 Afterwards start the node, without --bootstrap, with --node-id, --durability lease and itself in --peers, and add further nodes with \
 `fencepost cluster add`.
@@ -74,15 +76,16 @@ pub(super) fn restore(args: &RestoreArgs) -> Result<ExitCode, Failure> {
         (None, None) => unreachable!("clap asks for one of them"),
     };
     let founding = Founding::read(origin, now_unix_ms).map_err(|error| cannot(what, error))?;
-    let told = tell(&founding);
     let dir = args.data_dir.display();
     if !args.accept_loss {
+        let told = tell(&founding, Told::Plan);
         print(&format!("With --accept-loss this would be done:\n{told}"))?;
         return Err(Failure::usage(format_args!(
             "nothing was changed: what came after {} is lost, and --accept-loss was not given",
             what.display()
         )));
     }
+    let told = tell(&founding, Told::Done);
     founding
         .write(&args.data_dir, args.node_id)
         .map_err(|error| cannot(&args.data_dir, error))?;
@@ -99,7 +102,8 @@ pub(super) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
     let dir = &args.dir;
     let founding = Founding::read(Origin::Single(dir), now_unix_ms);
     let founding = founding.map_err(|error| cannot(dir, error))?;
-    let told = tell(&founding);
+    let told = tell(&founding, Told::Done);
+    let mark = dir.join(ADOPTED_FILE);
     let beside = |what: &str| {
         let mut path: OsString = dir.clone().into_os_string();
         path.push(what);
@@ -111,13 +115,30 @@ pub(super) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
     );
     if new.exists() {
         return Err(Failure::usage(format_args!(
-            "{} is left from an adoption that did not come to its end: remove it, and try again",
-            new.display()
+            "{} is left from an adoption that did not come to its end: remove it, {} too if it is there, and try again",
+            new.display(),
+            mark.display()
+        )));
+    }
+    if mark.exists() {
+        return Err(Failure::usage(format_args!(
+            "{} says that a cluster has adopted this directory already. Give the directory of a server by itself; or delete \
+             that file, only if no node of that cluster runs any more",
+            mark.display()
         )));
     }
     founding
         .write(&new, args.node_id)
         .map_err(|error| cannot(&new, error))?;
+    // First, so that there is no moment when both could serve.
+    mark_adopted(dir).map_err(|error| {
+        let message = format_args!(
+            "cannot write {}: {error}. Remove {}, and try again",
+            mark.display(),
+            new.display()
+        );
+        Failure::new(Code::No, message)
+    })?;
     let moved = std::fs::rename(dir, &old).and_then(|()| std::fs::rename(&new, dir));
     moved.map_err(|error| not_moved(dir, &new, &old, &error))?;
     print(&format!(
@@ -152,9 +173,21 @@ fn now_unix_ms() -> Result<u64, Failure> {
     Ok(since_1970.as_millis() as u64)
 }
 
+/// What is told of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// What would be done. The id is drawn, and the fences counted from the clock, when it is done.
+    Plan,
+    Done,
+}
+
 /// What the new cluster begins with.
-fn tell(founding: &Founding) -> String {
-    let mut lines = vec![("cluster", format!("{:032x}", founding.cluster_id))];
+fn tell(founding: &Founding, told: Told) -> String {
+    let (cluster, at_least) = match told {
+        Told::Plan => ("a new id".to_owned(), " or higher"),
+        Told::Done => (format!("{:032x}", founding.cluster_id), ""),
+    };
+    let mut lines = vec![("cluster", cluster)];
     if founding.cluster_id_before != 0 {
         lines.push(("made from", format!("{:032x}", founding.cluster_id_before)));
     }
@@ -165,7 +198,7 @@ fn tell(founding: &Founding) -> String {
     lines.push(("locks", founding.locks.to_string()));
     lines.push(("sessions", founding.sessions.to_string()));
     lines.push(("highest fence", founding.fence_found.to_string()));
-    lines.push(("next fence", format!("above {}", founding.floor)));
+    lines.push(("next fence", format!("above {}{at_least}", founding.floor)));
     pairs(&lines)
 }
 
