@@ -30,7 +30,7 @@ pub(super) enum ConnectionError {
     /// The peer sent what no encoder of ours writes.
     Malformed(DecodeError),
     /// The peer's frame has an impossible length.
-    Length { frame_bytes: usize, max: usize },
+    Length { max: usize },
     /// The peer speaks TLS, and this node does not.
     SpeaksTls,
     /// The peer sent a message that does not belong there.
@@ -84,10 +84,11 @@ impl fmt::Display for ConnectionError {
                 "closed a connection whose bytes are not of this protocol: {error}. Only nodes of \
                  the cluster should reach this port"
             ),
-            ConnectionError::Length { frame_bytes, max } => write!(
+            // Without the length, which a stranger chooses: each would be a reason of its own.
+            ConnectionError::Length { max } => write!(
                 f,
-                "closed a connection whose frame claims {frame_bytes} bytes, where {HEADER_BYTES} \
-                 to {max} are allowed. Only nodes of the cluster should reach this port"
+                "closed a connection whose frame has an impossible length: {HEADER_BYTES} to {max} \
+                 bytes are allowed. Only nodes of the cluster should reach this port"
             ),
             ConnectionError::OutOfPlace { kind } => write!(
                 f,
@@ -244,7 +245,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Err(ConnectionError::SpeaksTls);
             }
             return Err(ConnectionError::Length {
-                frame_bytes,
                 max: self.frame_bytes_max,
             });
         }

@@ -41,6 +41,9 @@ const LABEL: &[u8] = b"fencepost peer hello";
 const CHALLENGE_BYTES: usize = 32;
 const INTRODUCTION_BYTES: usize = 2 + 2 + 16 + 8 + 8;
 
+/// What of a frame is wrong that no hello has.
+const KIND: &str = "kind of a frame";
+
 /// Which side says a proof.
 #[derive(Clone, Copy)]
 enum Role {
@@ -268,7 +271,7 @@ async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
     expected: u8,
 ) -> Result<Reader, ConnectionError> {
     let mut reader = Reader::new(connection.bytes().await?);
-    let found = reader.u8("kind of a frame")?;
+    let found = reader.u8(KIND)?;
     reader.u64("id of a frame")?;
     match found {
         _ if found == expected => Ok(reader),
@@ -281,7 +284,7 @@ async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
                 printable.take(REASON_BYTES_MAX).collect(),
             ))
         }
-        kind => Err(ConnectionError::OutOfPlace { kind }),
+        _ => Err(DecodeError { field: KIND }.into()),
     }
 }
 

@@ -90,7 +90,9 @@ impl ClusterKey {
             error,
         };
         let file = std::fs::File::open(path).map_err(unreadable)?;
-        warn_if_others_read(path, &file.metadata().map_err(unreadable)?);
+        if let Some(warning) = ClusterKey::warning(path) {
+            tracing::warn!("{warning}");
+        }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX)
             .read_to_end(&mut text)
@@ -99,6 +101,28 @@ impl ClusterKey {
             file: path.to_path_buf(),
             found,
         })
+    }
+
+    /// What to say of a key file that other users of the machine can read or change. For programs
+    /// that write no log.
+    #[cfg(unix)]
+    pub fn warning(path: &Path) -> Option<String> {
+        use std::os::unix::fs::PermissionsExt;
+        /// Read or write, by the group or by others.
+        const OTHERS: u32 = 0o066;
+        let mode = std::fs::metadata(path).ok()?.permissions().mode();
+        (mode & OTHERS != 0).then(|| {
+            format!(
+                "other users of this machine can read or change the cluster key file {}: chmod 600 it, and make a new key \
+                 if they may have",
+                path.display()
+            )
+        })
+    }
+
+    #[cfg(not(unix))]
+    pub fn warning(_path: &Path) -> Option<String> {
+        None
     }
 
     /// Never says what the digits are: the sentence goes to a log.
@@ -136,23 +160,6 @@ impl ClusterKey {
     }
 }
 
-#[cfg(unix)]
-fn warn_if_others_read(path: &Path, metadata: &std::fs::Metadata) {
-    use std::os::unix::fs::PermissionsExt;
-    /// Read or write, by the group or by others.
-    const OTHERS: u32 = 0o066;
-    if metadata.permissions().mode() & OTHERS != 0 {
-        tracing::warn!(
-            file = %path.display(),
-            "other users of this machine can read or change the cluster key file: \
-             chmod 600 it, and make a new key if they may have"
-        );
-    }
-}
-
-#[cfg(not(unix))]
-fn warn_if_others_read(_path: &Path, _metadata: &std::fs::Metadata) {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +193,20 @@ mod tests {
         }
         let missing = ClusterKey::from_file(Path::new("/nowhere/cluster.key")).unwrap_err();
         assert!(missing.to_string().contains("/dev/urandom"), "{missing}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_file_that_others_can_read_is_warned_of() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cluster.key");
+        std::fs::write(&path, [b'a'; 64]).unwrap();
+        for (mode, is_warned_of) in [(0o600, false), (0o640, true), (0o644, true), (0o622, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let warning = ClusterKey::warning(&path);
+            assert_eq!(warning.is_some(), is_warned_of, "{mode:o}: {warning:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reaching the nodes of a cluster at their peer ports: the flags for it, and the sentence for each
 //! failure.
 
-use super::failure::{Code, Failure};
+use super::failure::{Code, Failure, complain};
 use super::text::time;
 use super::tls::TlsArgs;
 use clap::Args;
@@ -96,6 +96,9 @@ impl NodeArgs {
     /// Reads the key.
     pub(super) fn asker(&self) -> Result<Asker, Failure> {
         let key = ClusterKey::from_file(&self.cluster_key_file).map_err(Failure::usage)?;
+        if let Some(warning) = ClusterKey::warning(&self.cluster_key_file) {
+            complain(&warning);
+        }
         let wire = self.tls.wire()?;
         Ok(Asker {
             wire,

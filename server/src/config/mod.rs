@@ -184,8 +184,9 @@ settings! {
         /// Where clients connect. An address that other machines can reach needs auth_token_file or
         /// auth_file as well. Port 0 takes a free one.
         listen: SocketAddr = loopback(7400), ADDRESS;
-        /// Where metrics, health and a read-only view of the locks are served over HTTP. An address
-        /// that other machines can reach needs auth_token_file or auth_file as well.
+        /// Where metrics, health and a view of the locks are served over HTTP; operators also take
+        /// locks away and change the cluster there. An address that other machines can reach needs
+        /// auth_token_file or auth_file as well.
         http: Option<SocketAddr> = Some(loopback(7401)), ADDRESS_OR_OFF;
         /// A file with the tokens that clients may show, one per line; lines that start with # are
         /// comments. Several at once let you rotate them. Each of them has all rights.
@@ -258,7 +259,7 @@ settings! {
         /// The same for clients of Redis. Empty: redis_listen.
         advertise_redis: String = String::new(), HOST;
         /// A file with the key that nodes prove to each other that they belong together: 64
-        /// hexadecimal digits. `openssl rand -hex 32` makes one.
+        /// hexadecimal digits. `(umask 077; openssl rand -hex 32 > FILE)` makes one.
         cluster_key_file: Option<PathBuf> = None, PATH_OR_OFF;
         /// The authorities that sign the certificates of nodes, in PEM. With it nodes speak TLS
         /// with each other, and each verifies the other.
@@ -486,7 +487,7 @@ impl Config {
             return refuse(
                 "cluster_key_file",
                 "the nodes of a cluster prove to each other that they belong together; make a key with \
-                 `openssl rand -hex 32 > cluster.key` and give the same file to each with --cluster-key-file",
+                 `(umask 077; openssl rand -hex 32 > cluster.key)` and give the same file to each with --cluster-key-file",
             );
         }
         Ok(())

@@ -237,3 +237,26 @@ fn a_refusal_cannot_break_the_log() {
         assert!(!sentence.chars().any(char::is_control), "{sentence:?}");
     });
 }
+
+/// Each length was a reason of its own, so 1,000 connections wrote 64 lines, and kept those about
+/// nodes of the cluster back.
+#[tokio::test]
+async fn bytes_of_strangers_do_not_choose_the_reason() {
+    let reason = async |length: u32, kind: u8| {
+        let (mut stranger, stream) = duplex(64);
+        let mut bytes = length.to_le_bytes().to_vec();
+        bytes.push(kind);
+        bytes.extend([0; 8]);
+        stranger.write_all(&bytes).await.unwrap();
+        let accepted = accept(stream, &key(), &case().door).await;
+        accepted.err().expect("it is no hello").to_string()
+    };
+    let impossible = reason(0, 1).await;
+    for length in [8, 1_025, 0x5550_4f53, u32::MAX] {
+        assert_eq!(reason(length, 1).await, impossible);
+    }
+    let unknown = reason(9, 0).await;
+    for kind in [kind::PROOF, kind::APPEND, 0x77, 0xff] {
+        assert_eq!(reason(9, kind).await, unknown);
+    }
+}
