@@ -76,7 +76,10 @@ pub(crate) async fn sleep_until(moment: Moment) {
 /// How long this machine has been suspended since it was started, by the latest look. Never falls.
 fn suspended() -> Duration {
     static SUSPENDED_NS: AtomicU64 = AtomicU64::new(0);
-    noted(&SUSPENDED_NS, measured())
+    let suspended = noted(&SUSPENDED_NS, measured());
+    #[cfg(test)]
+    let suspended = suspended + tests::PRETENDED.get();
+    suspended
 }
 
 /// Takes note of what was measured, unless the difference is within the error of measuring.
@@ -109,8 +112,18 @@ fn measured() -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::cell::Cell;
+
+    std::thread_local! {
+        pub(super) static PRETENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// To this thread it looks as if the machine had just been suspended for so long.
+    pub(crate) fn suspend_for(time: Duration) {
+        PRETENDED.set(PRETENDED.get() + time);
+    }
 
     #[test]
     fn a_suspension_is_noted_and_the_jitter_of_two_clocks_is_not() {

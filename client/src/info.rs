@@ -268,3 +268,15 @@ pub(crate) struct PageOf<T> {
     /// For how much longer the server does not know all holders.
     pub(crate) recovering: Option<Duration>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was shown with 49 days left, which is all that 32 bits can say.
+    #[test]
+    fn a_lock_without_an_end_is_shown_without_one() {
+        assert_eq!(remaining(protocol::NO_END_MS), None);
+        assert_eq!(remaining(protocol::NO_END_MS - 1), Some(REMAINING_MAX));
+    }
+}

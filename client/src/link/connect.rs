@@ -8,7 +8,7 @@ use crate::link::watchdog;
 use crate::session::Opened;
 use crate::settings::Settings;
 use std::sync::Arc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Opens the session, then spawns one task per connection and the watchdog on the current runtime.
 /// Dropping it half-way closes what was opened.
@@ -37,15 +37,20 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<Handle>, ConnectEr
 async fn open_first(pool: &Pool) -> Result<Opened, ConnectError> {
     let deadline = Instant::now() + pool.settings.request_timeout;
     let mut backoff = Backoff::default();
-    loop {
-        match open(pool).await {
-            Err(error) if error.is_electing() && Instant::now() < deadline => {
-                backoff.note_failure(true);
-                sleep(backoff.next()).await;
-            }
-            result => return result,
+    let mut result = open(pool).await;
+    while let Err(error) = &result
+        && error.is_electing()
+        && Instant::now() < deadline
+    {
+        backoff.note_failure(true);
+        sleep(backoff.next()).await;
+        // What the last round came to says more than that the time is up in the middle of this one.
+        match timeout_at(deadline, open(pool)).await {
+            Ok(next) => result = next,
+            Err(_elapsed) => break,
         }
     }
+    result
 }
 
 async fn open(pool: &Pool) -> Result<Opened, ConnectError> {

@@ -467,6 +467,21 @@ async fn a_cluster_that_does_not_choose_a_leader_is_told() {
 }
 
 #[tokio::test]
+async fn a_node_that_falls_silent_in_an_election_does_not_keep_the_caller_longer() {
+    let cluster = Cluster::start(1).await;
+    cluster.elect(None);
+    let builder = cluster.builder(&[0]).connect_timeout(LONG);
+    let connecting = builder
+        .request_timeout(Duration::from_millis(500))
+        .connect();
+    let connecting = tokio::spawn(connecting);
+    eventually("a second round", async || cluster.count(is_hello) >= 2).await;
+    cluster.set(0, Role::Stalls);
+    let error = in_time(connecting).await.unwrap().unwrap_err();
+    assert!(matches!(error, ConnectError::NotLeader { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn addresses_that_all_lead_nowhere_are_all_named() {
     let addresses = [nowhere().await, nowhere().await, nowhere().await];
     let connecting = Client::builder().address(addresses.join(", ")).connect();

@@ -43,6 +43,19 @@ async fn a_detached_lock_outlives_its_client_and_is_released_by_another() {
     assert_eq!(released, Ok(Release::AlreadyLost(Loss::NotHeld)));
 }
 
+/// A release would go out before the next request for the key.
+#[tokio::test]
+async fn a_detached_lock_is_not_released_with_its_guard() {
+    let server = start_server();
+    let client = connect(&server).await;
+    let guard = client.lock("k").detached().acquire().await.unwrap();
+    let fence = guard.fence();
+    drop(guard);
+    let state = client.query("k").await.unwrap();
+    assert_eq!(state.holder_count, 1);
+    assert_eq!(state.holders[0].fence, fence);
+}
+
 #[tokio::test]
 async fn a_lock_that_is_not_detached_is_not_released_by_another() {
     let server = start_server();

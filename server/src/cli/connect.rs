@@ -10,6 +10,9 @@ use server::config::parse_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The client's own sentence says more than that the time is up, and comes at that moment.
+const CONNECT_SLACK: Duration = Duration::from_millis(250);
+
 /// Where the server is, and the token to show it.
 #[derive(Args)]
 pub(super) struct ServerArgs {
@@ -50,7 +53,7 @@ impl ServerArgs {
         ask: impl AsyncFnOnce(&Client) -> Result<T, Error>,
     ) -> Result<T, Failure> {
         run_async(async {
-            let client = self.connect("fencepost", None).await?;
+            let client = self.connect("fencepost", None, self.timeout).await?;
             let answer = ask(&client).await;
             // The answer is what counts. Without a goodbye the session ends by itself.
             let _ = client.close().await;
@@ -58,11 +61,13 @@ impl ServerArgs {
         })
     }
 
-    /// Connects under this name. The session outlives the connection by `session_ttl`.
+    /// Connects under this name, `within` this time however many addresses there are. The session
+    /// outlives the connection by `session_ttl`.
     pub(super) async fn connect(
         &self,
         name: &str,
         session_ttl: Option<Duration>,
+        within: Duration,
     ) -> Result<Client, Failure> {
         let mut builder = Client::builder()
             .address(&self.server)
@@ -81,8 +86,18 @@ impl ServerArgs {
         if let Some(session_ttl) = session_ttl {
             builder = builder.session_ttl(session_ttl);
         }
-        let connected = builder.connect().await;
-        connected.map_err(|error| self.failure_to_connect(error))
+        match tokio::time::timeout(within + CONNECT_SLACK, builder.connect()).await {
+            Ok(connected) => connected.map_err(|error| self.failure_to_connect(error)),
+            Err(_elapsed) => Err(Failure::new(
+                Code::Unreachable,
+                format_args!(
+                    "no server at {} took this client within {}: each is slow, cannot be reached, or does not lead. Are the \
+                     servers running? If they are only slow, allow more time",
+                    self.server,
+                    time(within)
+                ),
+            )),
+        }
     }
 
     fn failure_to_connect(&self, error: ConnectError) -> Failure {

@@ -46,7 +46,8 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 #[derive(Args)]
 #[command(after_help = "\
 It prints what to try, and one line whenever another node leads. Ctrl-C ends all nodes and removes what they wrote. A node \
-that is killed starts again after five seconds.
+that is killed starts again after five seconds. If this program itself is killed, its nodes end too, but what they wrote and their \
+key stay in fencepost-dev-PID in the directory for temporary files: remove that yourself.
 
 Exit codes: 0 ended by a signal; 1 a node could not be started; 2 a flag is wrong.")]
 pub(super) struct DevClusterArgs {

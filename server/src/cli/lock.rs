@@ -15,10 +15,16 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A shorter session would not outlive a brief failure of the network.
 const SESSION_TTL_MIN: Duration = Duration::from_secs(10);
+
+/// A lock that is not waited for needs a connection all the same, and that may take so long.
+const CONNECT_MIN: Duration = Duration::from_secs(2);
+
+/// What connecting leaves of a wait at least.
+const WAIT_LEFT_MIN: Duration = Duration::from_millis(1);
 
 /// Run a command while holding a lock
 #[derive(Args)]
@@ -30,7 +36,7 @@ pub(super) struct LockArgs {
     /// in time
     #[arg(long, value_name = "TIME", value_parser = parse_ttl, default_value = "30s")]
     ttl: Duration,
-    /// How long to wait for the lock; 0 does not wait
+    /// How long to wait for the lock, connecting included; 0 does not wait
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10s")]
     wait: Duration,
     /// Share the lock with other holders that ask for it shared
@@ -79,7 +85,8 @@ Examples:
     fencepost lock reports/2026 -- sh -c 'upload --if-fence-above \"$FENCEPOST_FENCE\" report.pdf'
 
 Exit codes: those of the command, 128+n if signal n ended it; 75 if the lock could not be had in time; 76 if the lock \
-was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`.";
+was lost and the command ended with 0 all the same; 69, 70, 77, 126 and 127 as in `fencepost --help`. If no server, or none \
+that leads, is reached within --wait (2 s at least, --timeout at most), that is 69 and not 75: who holds the lock is not known.";
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
     parse_time_within(text, Duration::from_millis(1), limits::TTL_MS_MAX)
@@ -150,11 +157,16 @@ pub(super) fn run(args: LockArgs) -> Result<ExitCode, Failure> {
 async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
     // The session must not end before the lock does.
     let session_ttl = args.ttl.max(SESSION_TTL_MIN);
-    let client = args.server.connect(&args.name(), Some(session_ttl)).await?;
+    let began = Instant::now();
+    let connect_max = args.wait.max(CONNECT_MIN).min(args.server.timeout);
+    let client = args
+        .server
+        .connect(&args.name(), Some(session_ttl), connect_max)
+        .await?;
     let mut request = client
         .lock(args.key.as_bytes())
         .ttl(args.ttl)
-        .wait(args.wait);
+        .wait(left_of(args.wait, began.elapsed()));
     if args.shared {
         request = request.shared();
     }
@@ -178,6 +190,13 @@ async fn acquire(args: &LockArgs) -> Result<Option<(Client, Guard)>, Failure> {
         Err(LockError::Failed(error)) => Err(args.server.failure_of(error)),
         Err(error) => Err(Failure::new(Code::Internal, error)),
     }
+}
+
+/// What connecting has left of the wait. Of one that was asked for something is always left, since
+/// a server answers an acquire that does not wait in another way.
+fn left_of(wait: Duration, connecting: Duration) -> Duration {
+    let left = wait.saturating_sub(connecting);
+    left.max(wait.min(WAIT_LEFT_MIN))
 }
 
 async fn run_under(
@@ -342,4 +361,17 @@ struct Lost {
     fence: u64,
     lost: bool,
     reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connecting_is_taken_off_the_wait() {
+        let ms = Duration::from_millis;
+        assert_eq!(left_of(ms(2_000), ms(500)), ms(1_500));
+        assert_eq!(left_of(ms(50), ms(60)), ms(1));
+        assert_eq!(left_of(ms(0), ms(60)), ms(0));
+    }
 }

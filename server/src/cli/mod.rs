@@ -91,7 +91,7 @@ Exit codes:
    69  the server cannot be reached
    70  the server or this program failed
    71  serve: not started, because an address or a socket cannot be listened on
-   74  serve: the disk failed or is full
+   74  serve: the disk failed or is full; cluster backup, restore, adopt: a file cannot be written
    75  lock: not acquired in time
    76  lock: the lock was lost while the command ran, but the command ended with 0
    77  the server did not accept the token; cluster: the nodes have another key

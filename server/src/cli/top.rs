@@ -223,7 +223,10 @@ impl Ends {
 }
 
 async fn watch(args: &TopArgs) -> Result<(), Failure> {
-    let client = args.server.connect("fencepost", None).await?;
+    let client = args
+        .server
+        .connect("fencepost", None, args.server.timeout)
+        .await?;
     let mut model = Model::new(args.server.server.clone(), args.prefix.clone());
     let mut ends = Ends::new()?;
     // The sentence of a failure is for the terminal that has been given back.
@@ -292,7 +295,7 @@ async fn watch_on(
             }
             Command::Force(victim) => {
                 let said = force(client, &victim, args).await;
-                model.complain(said);
+                model.say(said);
                 ticks.reset_immediately();
             }
         }

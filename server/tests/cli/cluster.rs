@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::Permissions;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
@@ -322,6 +322,10 @@ fn members_come_and_go_and_the_majority_is_kept() {
     let peer = free_port();
     cluster.peers.insert(4, peer);
     cluster.start_node(4, &[]);
+    let waits =
+        format!("node 4 belongs to no cluster yet: it waits for `fencepost cluster add 4={peer}`");
+    let log = cluster.nodes[&4].log();
+    assert!(log.iter().any(|line| line["message"] == *waits), "{log:?}");
     let added = cluster.run(&["add", &format!("4={peer}")]).printed();
     assert_eq!(
         added,
@@ -375,7 +379,8 @@ fn members_come_and_go_and_the_majority_is_kept() {
 
 fn a_node_that_does_not_answer_gets_no_vote(cluster: &Cluster) {
     let member = format!("5={}", free_port());
-    let mut adding = cluster.command(&["add", &member]).spawn().unwrap();
+    let mut adding = cluster.command(&["add", &member]);
+    let mut adding = adding.stderr(Stdio::piped()).spawn().unwrap();
     let votes = || {
         let status = cluster.status()?;
         let mut nodes = status["nodes"].as_array().unwrap().iter();
@@ -383,6 +388,10 @@ fn a_node_that_does_not_answer_gets_no_vote(cluster: &Cluster) {
     };
     await_condition(|| votes().is_some());
     assert_eq!(adding.try_wait().unwrap(), None, "it waits for the node");
+    let mut told = String::new();
+    let stderr = adding.stderr.take().expect("it is a pipe");
+    BufReader::new(stderr).read_line(&mut told).unwrap();
+    assert!(told.contains("waiting for node 5"), "{told}");
     let removed = cluster.run(&["remove", "5"]).printed();
     assert!(removed.contains("node 5, which had no vote"), "{removed}");
     assert_eq!(votes(), None);
@@ -505,6 +514,7 @@ fn a_backup_becomes_a_new_cluster(cluster: &Cluster) {
     let planned = restore(&[], &data_dir);
     assert_eq!(planned.code, Some(2), "{planned:?}");
     assert!(planned.stdout.contains("next fence"), "{planned:?}");
+    assert!(planned.stdout.contains("a new id"), "{planned:?}");
     assert!(!data_dir.exists());
     restore(&["--accept-loss"], &data_dir).printed();
     let again = restore(&["--accept-loss"], &data_dir).complained(2);
@@ -603,6 +613,7 @@ fn a_single_server_becomes_the_first_node_of_a_cluster() {
     single.end_by(Signal::KILL);
     let killed = adopt().complained(1);
     assert!(killed.contains("Start it once more"), "{killed}");
+    assert!(killed.contains("/readyz?granting"), "{killed}");
     // As it says.
     let single = start();
     let mut command = fencepost(["lock", "jobs/b", "--detach", "--ttl=1h", "--json"]);
@@ -616,6 +627,17 @@ fn a_single_server_becomes_the_first_node_of_a_cluster() {
     assert!(adopted.contains("is node 1 of a new cluster"), "{adopted}");
     let twice = adopt();
     assert!(matches!(twice.code, Some(1 | 2)), "{twice:?}");
+    let kept = adopted
+        .lines()
+        .find_map(|line| line.strip_prefix("kept as"))
+        .expect("it says where");
+    let kept = Path::new(kept.trim());
+    let mut again = fencepost(["serve", "--check-config", "--listen=127.0.0.1:0"]);
+    let again = again.args(["--http=off", "--data-dir"]).arg(kept);
+    let refused = end(again).complained(2);
+    assert!(refused.contains("adopted-by-a-cluster"), "{refused}");
+    let refused = end(fencepost(["cluster", "adopt"]).arg(kept)).complained(2);
+    assert!(refused.contains("adopted-by-a-cluster"), "{refused}");
 
     let cluster = Cluster::start_alone(dir, 1);
     assert_eq!(cluster.fence_of_holder("jobs/b"), fence_after);

@@ -251,6 +251,26 @@ fn several_addresses_are_asked_and_all_are_named_when_none_answers() {
     );
 }
 
+#[test]
+fn addresses_that_are_silent_share_the_time_to_answer() {
+    let silent = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let [first, second] = silent.each_ref().map(|at| at.local_addr().unwrap());
+    let servers = format!("--server={first},{second}");
+    for command in [
+        &["ping", "--timeout=1s"][..],
+        &["lock", "k", "--wait=1s", "--timeout=1s", "--", "true"],
+    ] {
+        let (name, rest) = command.split_first().expect("a command");
+        let ended = run([name, &servers.as_str()].into_iter().chain(rest));
+        let complaint = ended.complained(69);
+        // Of all of them together, not of each.
+        assert!(
+            complaint.contains("took this client within 1"),
+            "{complaint}"
+        );
+    }
+}
+
 /// One look over HTTP, as JSON.
 fn get(address: &str, path: &str) -> serde_json::Value {
     use std::io::{Read, Write};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::tests::suspend_for;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -223,6 +224,30 @@ async fn gone_completes_at_the_deadline_and_not_before() {
         Moment::now().since(start).as_millis(),
         certain(TTL).as_millis()
     );
+}
+
+/// Counted on an `Instant`, it was valid for as long again when the machine woke up.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ended_while_the_machine_was_suspended_is_over() {
+    let lease = lease(Moment::now());
+    assert!(lease.check(Moment::now()).is_ok());
+    suspend_for(TTL);
+    assert_eq!(lease.check(Moment::now()), Err(Loss::DeadlinePassed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn gone_looks_at_the_clock_again_while_it_sleeps() {
+    let lease = Arc::new(lease(Moment::now()));
+    let waiting = tokio::spawn({
+        let lease = Arc::clone(&lease);
+        async move { lease.gone().await }
+    });
+    // It sleeps by now, and its sleep stands still with the machine.
+    tokio::task::yield_now().await;
+    suspend_for(TTL);
+    let woken_up = Moment::now();
+    assert_eq!(waiting.await.unwrap(), Loss::DeadlinePassed);
+    assert!(Moment::now().since(woken_up) <= 2 * clock::LOOK_MAX);
 }
 
 #[tokio::test(start_paused = true)]

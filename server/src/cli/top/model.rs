@@ -106,7 +106,9 @@ pub(super) struct Model {
     session_filter: String,
     pub(super) input: Input,
     pub(super) selected: usize,
+    /// What a key press has come to, until the next one; or why the last look failed.
     pub(super) message: String,
+    is_complaint: bool,
     pub(super) requests: Chart,
     pub(super) grants: Chart,
     /// In microseconds, the mean of each interval.
@@ -134,6 +136,7 @@ impl Model {
             input: Input::None,
             selected: 0,
             message: String::new(),
+            is_complaint: false,
             requests: Chart::default(),
             grants: Chart::default(),
             hand_offs: Chart::default(),
@@ -165,6 +168,13 @@ impl Model {
     /// Says something at the bottom until the next look.
     pub(super) fn complain(&mut self, message: String) {
         self.message = message;
+        self.is_complaint = true;
+    }
+
+    /// Says what a key press has come to, until the next one.
+    pub(super) fn say(&mut self, message: impl Into<String>) {
+        self.message = message.into();
+        self.is_complaint = false;
     }
 
     /// Takes a new look in.
@@ -197,7 +207,9 @@ impl Model {
         self.expiry_lag.push(lag);
         self.commits.push(commits);
         self.sample = Some(sample);
-        self.message.clear();
+        if self.is_complaint {
+            self.message.clear();
+        }
         self.selected = self.selected.min(self.row_count().saturating_sub(1));
     }
 
@@ -302,13 +314,14 @@ impl Model {
     // ---- keys
 
     pub(super) fn press(&mut self, key: &KeyEvent) -> Command {
+        self.message.clear();
         match std::mem::replace(&mut self.input, Input::None) {
             Input::None => self.press_plain(key),
             Input::Filter(text) => self.press_in_filter(text, key),
             Input::Confirm(victim) => match key.code {
                 KeyCode::Char('y') => Command::Force(victim),
                 _ => {
-                    self.message = "nothing was taken away".to_owned();
+                    self.say("nothing was taken away");
                     Command::Nothing
                 }
             },
@@ -387,7 +400,7 @@ impl Model {
         });
         match victim {
             Some(victim) => self.input = Input::Confirm(victim),
-            None => self.message = "select a lock that is held first".to_owned(),
+            None => self.say("select a lock that is held first"),
         }
     }
 }

@@ -117,6 +117,21 @@ fn keys_choose_the_table_its_order_and_its_filter() {
 }
 
 #[test]
+fn what_a_key_has_come_to_stays_until_the_next_key() {
+    let look = |model: &mut Model| model.update(sample(&[], Instant::now()));
+    let mut model = Model::new("s".to_owned(), String::new());
+    look(&mut model);
+    press(&mut model, KeyCode::Char('f'));
+    look(&mut model);
+    assert!(model.message.contains("select a lock"));
+    press(&mut model, KeyCode::Down);
+    assert_eq!(model.message, "");
+    model.complain("no answer".to_owned());
+    look(&mut model);
+    assert_eq!(model.message, "");
+}
+
+#[test]
 fn nothing_is_taken_away_without_a_yes() {
     let victim = Victim {
         key: b"k".to_vec(),
