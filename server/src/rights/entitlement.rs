@@ -169,6 +169,11 @@ impl Entitlement {
         &self.name
     }
 
+    /// Its name for a log line, which has no field for a peer without one.
+    pub(crate) fn shown_name(&self) -> Option<&str> {
+        Some(&*self.name).filter(|name| !name.is_empty())
+    }
+
     /// The name that its sessions are bound to: only a client of the same name may use them. Tokens
     /// of `auth_token_file` have none, and share theirs.
     pub(crate) fn session_name(&self) -> Arc<str> {

@@ -503,3 +503,14 @@ mod rights_files {
         assert_eq!(rights.generation(), 2);
     }
 }
+
+#[test]
+fn a_log_line_has_no_empty_name() {
+    let name_of = |name| {
+        Entitlement::everything(name)
+            .shown_name()
+            .map(str::to_owned)
+    };
+    assert_eq!(name_of("chief").as_deref(), Some("chief"));
+    assert_eq!(name_of(""), None);
+}

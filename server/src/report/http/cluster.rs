@@ -63,7 +63,7 @@ pub(super) async fn change(
         return no_cluster();
     };
     let told = change.to_string();
-    tracing::info!(change = told, by = &**entitlement.name(), %address, "the cluster is to be changed, over HTTP");
+    tracing::info!(change = told, by = entitlement.shown_name(), %address, "the cluster is to be changed, over HTTP");
     // A task of its own: a sender that goes away leaves no change half done.
     let answered = tokio::spawn(async move { node.answer(question_of(change)).await });
     let Ok(answered) = answered.await else {

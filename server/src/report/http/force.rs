@@ -67,7 +67,7 @@ pub(super) async fn force(
         address: address.to_string().into(),
         trace_id: trace_of(&headers),
     };
-    tracing::info!(key = %key.escape_ascii(), fence = fence.get(), by = &**entitlement.name(),
+    tracing::info!(key = %key.escape_ascii(), fence = fence.get(), by = entitlement.shown_name(),
         %address, trace_id = operator.trace_id.as_deref(), "a lock is to be taken away by force, over HTTP");
     let answered = force_release(&shared, name, fence, Arc::new(operator));
     match tokio::time::timeout(ANSWER_TIMEOUT, answered).await {
