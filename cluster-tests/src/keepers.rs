@@ -2,13 +2,13 @@
 //! failover; the *meter* asks for a lock all the time, so that it is known for how long there were
 //! no grants.
 
+use crate::crew::Crew;
 use crash_tests::history::{End, Grant, Recorder, Time};
 use crash_tests::worker::Shared;
 use fencepost::{Acquisition, Client, Guard, LockError, Loss, Release};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 const KEEPER_COUNT: usize = 6;
@@ -68,9 +68,7 @@ impl Seen {
 
 /// Keepers and meter, at work.
 pub struct Keepers {
-    runtime: Runtime,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
-    clients: Vec<Client>,
+    crew: Crew,
     /// What they have seen so far.
     pub seen: Arc<Seen>,
 }
@@ -78,56 +76,30 @@ pub struct Keepers {
 impl Keepers {
     /// Connects them.
     pub fn start(addresses: &[String], shared: &Arc<Shared>, seed: u64) -> Result<Self, String> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| format!("the system refused: {error}"))?;
-        let connect = |name: &'static str| {
-            let connected = Client::builder()
-                .addresses(addresses.to_vec())
-                .name(name)
-                .session_ttl(KEEPER_TTL)
-                .connect();
-            let connected = runtime.block_on(connected);
-            connected.map_err(|error| format!("the {name} cannot connect: {error}"))
+        let mut crew = Crew::new("keeper")?;
+        let mut connect = || {
+            let settings = Client::builder().addresses(addresses.to_vec());
+            crew.connect(settings.session_ttl(KEEPER_TTL))
         };
-        let (keeper, meter) = (connect("keeper")?, connect("meter")?);
+        let (keeper, meter) = (connect()?, connect()?);
         let seen = Arc::new(Seen::default());
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut tasks = Vec::new();
         for number in 0..KEEPER_COUNT {
-            let keep = keep(
+            crew.begin(keep(
                 keeper.clone(),
                 number,
                 shared.clone(),
                 seen.clone(),
                 random.fork(),
-            );
-            tasks.push(runtime.spawn(keep));
+            ));
         }
-        tasks.push(runtime.spawn(measure(meter.clone(), shared.clone(), seen.clone())));
-        Ok(Keepers {
-            runtime,
-            tasks,
-            clients: vec![keeper, meter],
-            seen,
-        })
+        crew.begin(measure(meter, shared.clone(), seen.clone()));
+        Ok(Keepers { crew, seen })
     }
 
     /// Waits for their end, which comes once the run stops.
     pub fn end(self) -> Result<(), String> {
-        self.runtime.block_on(async {
-            for task in self.tasks {
-                let ended = task.await;
-                ended.map_err(|error| format!("a keeper failed: {error}"))?;
-            }
-            for client in self.clients {
-                // Without a goodbye the session ends by itself.
-                let _ = tokio::time::timeout(Duration::from_secs(5), client.close()).await;
-            }
-            Ok(())
-        })
+        self.crew.end()
     }
 }
 

@@ -23,6 +23,7 @@
 //! | `snapshots.rs` | a node that was away for long is sent an image; what that costs         |
 //! | `links.rs`     | the links between them: open, slow or cut, each direction by itself     |
 //! | `company.rs`   | all clients of a run                                                    |
+//! | `crew.rs`      | clients that work until the run stops                                   |
 //! | `install.rs`   | what such an image came to                                              |
 //! | `fill.rs`      | many long leases, before a run                                          |
 //! | `load.rs`      | acquires at a steady rate, measured                                     |
@@ -37,6 +38,7 @@
 
 mod builds;
 pub mod company;
+mod crew;
 mod fill;
 pub mod footprint;
 pub mod install;

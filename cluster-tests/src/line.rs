@@ -1,5 +1,6 @@
 //! Many clients that stand in line for one key, over and over.
 
+use crate::crew::Crew;
 use crate::keepers::release;
 use crash_tests::history::{End, Grant, Time};
 use crash_tests::worker::Shared;
@@ -8,7 +9,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::runtime::Runtime;
 
 const WAITER_COUNT: usize = 200;
 const CLIENT_COUNT: usize = 4;
@@ -58,8 +58,7 @@ impl Served {
 
 /// A line of clients for one key.
 pub struct Line {
-    runtime: Runtime,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    crew: Crew,
     /// What they have seen so far.
     pub served: Arc<Served>,
 }
@@ -67,44 +66,27 @@ pub struct Line {
 impl Line {
     /// Has them stand in line.
     pub fn start(addresses: &[String], shared: &Arc<Shared>) -> Result<Line, String> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| format!("the system refused: {error}"))?;
-        let connect = || {
-            let client = Client::builder().addresses(addresses.to_vec());
-            let connected = runtime.block_on(client.name("line").session_ttl(TTL).connect());
-            connected.map_err(|error| format!("a waiter cannot connect: {error}"))
+        let mut crew = Crew::new("waiter")?;
+        let connect = |_| {
+            let settings = Client::builder().addresses(addresses.to_vec());
+            crew.connect(settings.session_ttl(TTL))
         };
-        let clients: Result<Vec<Client>, String> = (0..CLIENT_COUNT).map(|_| connect()).collect();
+        let clients: Result<Vec<Client>, String> = (0..CLIENT_COUNT).map(connect).collect();
         let clients = clients?;
         let served = Arc::new(Served {
             counts: (0..WAITER_COUNT).map(|_| AtomicU64::new(0)).collect(),
             grants: Mutex::default(),
         });
-        let tasks = (0..WAITER_COUNT)
-            .map(|number| {
-                let client = clients[number % CLIENT_COUNT].clone();
-                runtime.spawn(stand(client, number, shared.clone(), served.clone()))
-            })
-            .collect();
-        Ok(Line {
-            runtime,
-            tasks,
-            served,
-        })
+        for number in 0..WAITER_COUNT {
+            let client = clients[number % CLIENT_COUNT].clone();
+            crew.begin(stand(client, number, shared.clone(), served.clone()));
+        }
+        Ok(Line { crew, served })
     }
 
     /// Waits for their end, which comes once the run stops.
     pub fn end(self) -> Result<(), String> {
-        self.runtime.block_on(async {
-            for task in self.tasks {
-                let ended = task.await;
-                ended.map_err(|error| format!("a waiter failed: {error}"))?;
-            }
-            Ok(())
-        })
+        self.crew.end()
     }
 }
 

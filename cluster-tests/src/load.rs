@@ -1,13 +1,13 @@
 //! Clients that take and release locks at a steady rate, so that it is known how long an acquire
 //! takes while something else goes on.
 
+use crate::crew::Crew;
 use crash_tests::worker::Shared;
 use fencepost::{Acquisition, Client};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
 const CLIENT_COUNT: usize = 2;
@@ -77,8 +77,7 @@ impl Latencies {
 
 /// The clients, at work.
 pub struct Load {
-    runtime: Runtime,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    crew: Crew,
     /// How long their acquires take.
     pub latencies: Arc<Latencies>,
 }
@@ -86,39 +85,21 @@ pub struct Load {
 impl Load {
     /// Connects them.
     pub fn start(addresses: &[String], shared: &Arc<Shared>) -> Result<Load, String> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(|error| format!("the system refused: {error}"))?;
-        let connect = || {
-            let client = Client::builder().addresses(addresses.to_vec());
-            let connected = runtime.block_on(client.name("load").connect());
-            connected.map_err(|error| format!("the load cannot connect: {error}"))
-        };
-        let clients: Result<Vec<Client>, String> = (0..CLIENT_COUNT).map(|_| connect()).collect();
+        let mut crew = Crew::new("client of the load")?;
+        let connect = |_| crew.connect(Client::builder().addresses(addresses.to_vec()));
+        let clients: Result<Vec<Client>, String> = (0..CLIENT_COUNT).map(connect).collect();
         let clients = clients?;
         let latencies = Arc::<Latencies>::default();
-        let tasks = (0..TASK_COUNT).map(|number| {
+        for number in 0..TASK_COUNT {
             let client = clients[number % CLIENT_COUNT].clone();
-            runtime.spawn(acquire(client, number, shared.clone(), latencies.clone()))
-        });
-        Ok(Load {
-            tasks: tasks.collect(),
-            runtime,
-            latencies,
-        })
+            crew.begin(acquire(client, number, shared.clone(), latencies.clone()));
+        }
+        Ok(Load { crew, latencies })
     }
 
     /// Waits for their end, which comes once the run stops.
     pub fn end(self) -> Result<(), String> {
-        self.runtime.block_on(async {
-            for task in self.tasks {
-                let ended = task.await;
-                ended.map_err(|error| format!("the load failed: {error}"))?;
-            }
-            Ok(())
-        })
+        self.crew.end()
     }
 }
 
