@@ -103,14 +103,13 @@ class AsyncRedisPy(RedisPy):
         self.loop.close()
 
 
-class Node:
-    """Drivers for Node: `failover.mjs` does what it is told, a line of JSON at a time."""
+class Program:
+    """A driver in another language: its program does what it is told, a line of JSON at a time."""
 
-    def __init__(self, driver, addresses):
+    def __init__(self, command, driver, addresses):
         ports = [str(port) for _, port in addresses]
-        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node", "failover.mjs")
         self.process = subprocess.Popen(
-            ["node", program, driver, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, driver, *ports], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, **request):
@@ -140,6 +139,16 @@ class Node:
         self.process.wait()
 
 
+def node(driver):
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "node", "failover.mjs")
+    return lambda addresses: Program(["node", program], driver, addresses)
+
+
+def go(driver):
+    # `run` has compiled it from `go/failover.go` into the directory that it calls this in.
+    return lambda addresses: Program([os.path.abspath("failover")], driver, addresses)
+
+
 def sentinel(addresses, package=redis.sentinel, retry=redis.retry.Retry):
     # A node that does not answer is left for the next one at once; redis-py would ask it again and again.
     asking = {"socket_timeout": ANSWER_S_MAX, "retry": retry(NoBackoff(), 0)}
@@ -159,10 +168,12 @@ DRIVERS = {
         lambda: sentinel(addresses, redis.asyncio.sentinel, redis.asyncio.retry.Retry)
     ),
     "redis-py-cluster-async": lambda addresses: AsyncRedisPy(lambda: cluster(addresses, redis.asyncio.cluster)),
-    "ioredis-sentinel": lambda addresses: Node("ioredis-sentinel", addresses),
-    "ioredis-cluster": lambda addresses: Node("ioredis-cluster", addresses),
-    "node-redis-sentinel": lambda addresses: Node("node-redis-sentinel", addresses),
-    "node-redis-cluster": lambda addresses: Node("node-redis-cluster", addresses),
+    "ioredis-sentinel": node("ioredis-sentinel"),
+    "ioredis-cluster": node("ioredis-cluster"),
+    "node-redis-sentinel": node("node-redis-sentinel"),
+    "node-redis-cluster": node("node-redis-cluster"),
+    "go-redis-sentinel": go("go-redis-sentinel"),
+    "go-redis-cluster": go("go-redis-cluster"),
 }
 
 CHANGES = [("killed", signal.SIGKILL), ("paused", signal.SIGSTOP), ("asked to stop", signal.SIGTERM)]
