@@ -1,7 +1,7 @@
 //! A panic under the real server: the process ends at once with a clear line and a code of its own,
 //! whichever thread it was.
 
-use crash_tests::panics::VARIABLE;
+use crash_tests::panics::{THREAD, THREAD_VARIABLE, VARIABLE};
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -14,6 +14,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A core without its wheels or its mail once served on as if nothing had happened.
 #[test]
 fn a_panic_in_a_core_ends_the_process() {
+    ends_the_process(VARIABLE, "core-");
+}
+
+/// Threads of the server tell it when they panic. Another one cannot, and the process ends all the
+/// same.
+#[test]
+fn a_panic_in_a_thread_that_is_not_watched_ends_the_process() {
+    ends_the_process(THREAD_VARIABLE, THREAD);
+}
+
+/// Has the third connection bring about a panic, as the variable says, in a thread of this name.
+fn ends_the_process(variable: &str, thread_begins: &str) {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_crash-tests"))
         .arg("serve")
@@ -21,7 +33,7 @@ fn a_panic_in_a_core_ends_the_process() {
         .env("FENCEPOST_HTTP", "off")
         .env("FENCEPOST_LOG_FORMAT", "json")
         .env("FENCEPOST_DATA_DIR", directory.path())
-        .env(VARIABLE, "3")
+        .env(variable, "3")
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -47,11 +59,10 @@ fn a_panic_in_a_core_ends_the_process() {
     };
     let ready = hear("ready");
     let address = ready["address"].as_str().unwrap().to_owned();
-    // The third connection is the one that does it.
     let _connections: Vec<_> = (0..3).map(|_| TcpStream::connect(&address)).collect();
     let last = hear("panicked");
     assert_eq!(last["level"], "ERROR", "{last}");
     let thread = last["thread"].as_str().unwrap_or_default();
-    assert!(thread.starts_with("core-"), "{last}");
+    assert!(thread.starts_with(thread_begins), "{last}");
     assert_eq!(child.wait().unwrap().code(), Some(server::EXIT_PANIC));
 }

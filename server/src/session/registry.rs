@@ -118,6 +118,17 @@ impl Registry {
     }
 }
 
+#[cfg(test)]
+impl Registry {
+    /// Keeps everything out of reach but the first range of public ids, as long as what is returned
+    /// is there.
+    pub(super) fn lock_all_but_first(&self) -> impl Sized + '_ {
+        let by_id: Vec<_> = self.maps.iter().map(|map| map.write()).collect();
+        let public: Vec<_> = self.public[1..].iter().map(|map| map.write()).collect();
+        (by_id, public)
+    }
+}
+
 /// The map of a public id: a range of them, in their order.
 fn public_map(public_id: u64) -> usize {
     let number = public_id >> (PUBLIC_ID_BITS - MAP_BITS);

@@ -3,6 +3,9 @@ use super::registry::Registry;
 use super::secret::PUBLIC_ID_BITS;
 use super::*;
 use std::net::Ipv4Addr;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 const CONNECTION: ConnectionId = ConnectionId {
     core: 0,
@@ -114,6 +117,27 @@ fn pages_have_all_sessions_once_in_the_order_of_their_public_ids() {
         assert_eq!(listed, ids, "{limit} at a time");
     }
     assert!(registry.page(0, 0).is_empty());
+}
+
+/// Once a page copied all sessions there were, and sorted them.
+#[test]
+fn a_page_looks_at_no_session_behind_those_it_shows() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let registry = Registry::new();
+    for (number, id) in [(1, 1), (2, 2), (3, (1 << PUBLIC_ID_BITS) - 1)] {
+        assert!(registry.insert(named(number, id)));
+    }
+    let (tell, told) = mpsc::channel();
+    let page = thread::scope(|scope| {
+        let out_of_reach = registry.lock_all_but_first();
+        scope.spawn(|| tell.send(registry.page(0, 2)));
+        let page = told.recv_timeout(PATIENCE);
+        drop(out_of_reach);
+        page
+    });
+    let page = page.expect("it waits for sessions that it does not show");
+    let ids: Vec<u64> = page.iter().map(|session| session.public_id).collect();
+    assert_eq!(ids, [1, 2]);
 }
 
 /// A keep-alive on another core that came between a grant and its mark was covered by no horizon.

@@ -215,7 +215,11 @@ pub(crate) fn unix_now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{Journal, LongLeases, Storage};
     use std::cell::Cell;
+    use std::sync::Arc;
+    use wal::forgetful::ForgetfulDisk;
+    use wal::{Batch, Options, Scope};
 
     const HOUR_MS: i64 = 3_600_000;
 
@@ -290,6 +294,24 @@ mod tests {
         SHIFT_MS.set(0);
         assert!(log.step_ahead().is_none(), "backwards has time");
         assert!(log.step().is_some());
+    }
+
+    /// A lease that is granted in that moment would end early, or the keeper would have to be very
+    /// quick.
+    #[test]
+    fn what_is_appended_after_a_step_ahead_says_so() {
+        let disk = ForgetfulDisk::new();
+        let open = |disk| wal::open_on(Arc::new(disk), &Options::new(Scope::Leases, wall()));
+        let (opened, _) = open(disk.clone()).unwrap();
+        let journal = Journal::Disk(opened.start(()).unwrap());
+        let long = Arc::new(LongLeases::new());
+        let storage = Storage::new(journal, Scope::Leases, new_log(), 0, long);
+        SHIFT_MS.set(450);
+        let mut records = Batch::new();
+        records.push(&Record::Ceiling { shard: 0, fence: 1 });
+        storage.journal.wait(storage.append(records)).unwrap();
+        let (_, recovered) = open(disk.kill()).unwrap();
+        assert!(recovered.wall_ahead_ms >= 450);
     }
 
     #[test]

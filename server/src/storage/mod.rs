@@ -212,3 +212,28 @@ pub(crate) fn give_up(error: &WalError) -> ! {
     );
     std::process::exit(EXIT_DISK);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::clock::Clock;
+    use wal::forgetful::ForgetfulDisk;
+
+    /// A horizon may be on the disk before the core that asked for it hears so. A snapshot that was
+    /// taken in between had the one before, and dropped the record.
+    #[test]
+    fn snapshots_have_a_horizon_as_soon_as_it_is_appended() {
+        let options = wal::Options::new(Scope::Fences, unix_now_ms());
+        let disk = Arc::new(ForgetfulDisk::new());
+        let (opened, recovered) = wal::open_on(disk, &options).unwrap();
+        let clock = LogClock::resume(Clock::start(), &recovered);
+        let journal = Journal::Disk(opened.start(()).unwrap());
+        let long = Arc::new(LongLeases::new());
+        let storage = Storage::new(journal, Scope::Fences, clock, 30_000, long);
+        storage.begin(Tick::from_ms(0)).unwrap();
+        let asked = Tick::from_ms(60_000);
+        let ticket = storage.journal.append(&storage.ask_horizon(asked));
+        storage.journal.wait(ticket).unwrap();
+        assert_eq!(storage.horizon_asked().unix_ms, storage.unix_ms(asked));
+    }
+}

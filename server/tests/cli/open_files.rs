@@ -1,16 +1,22 @@
 //! How many files the system lets the server open. The server raises the limit as far as it may,
-//! and says so where that is too few.
+//! says so where that is too few, and does not repeat itself when there are none left.
 
 use crate::program::PATIENCE;
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
 /// A server under limits that a shell has set. Ends with its owner.
 struct Started {
     child: Child,
+    address: String,
     /// What it logged until it was ready.
     said: Vec<String>,
+    /// What it logs from then on.
+    lines: Receiver<String>,
 }
 
 impl Started {
@@ -20,7 +26,7 @@ impl Started {
             "{limits}; exec {program} serve --listen=127.0.0.1:0 --http=off --durability=none \
              --threads=2 --connections-max=1000"
         );
-        let child = Command::new("sh")
+        let mut child = Command::new("sh")
             .args(["-c", &script])
             .env_clear()
             .env("FENCEPOST_LOG_FORMAT", "json")
@@ -28,30 +34,46 @@ impl Started {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = Vec::new();
-        let mut started = Started { child, said };
-        started.wait_until_ready();
-        started
-    }
-
-    fn wait_until_ready(&mut self) {
-        let log = BufReader::new(self.child.stderr.take().unwrap());
+        let log = BufReader::new(child.stderr.take().unwrap());
         let (send, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 let _ = send.send(line);
             }
         });
-        loop {
-            let line = lines.recv_timeout(PATIENCE).expect("the server is ready");
-            let event: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-            if event["message"] == "ready" {
-                return;
+        let mut started = Started {
+            child,
+            address: String::new(),
+            said: Vec::new(),
+            lines,
+        };
+        while started.address.is_empty() {
+            let line = started.lines.recv_timeout(PATIENCE);
+            let line = line.expect("the server is ready");
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            match event["address"].as_str() {
+                Some(address) if event["message"] == "ready" => {
+                    address.clone_into(&mut started.address)
+                }
+                _ => started.said.push(line),
             }
-            self.said.push(line);
         }
+        started
+    }
+
+    /// How many lines say this until one does, and for a moment after that.
+    fn count_lines(&self, what: &str) -> usize {
+        let mut lines = std::iter::from_fn(|| self.lines.recv_timeout(PATIENCE).ok());
+        assert!(lines.any(|line| line.contains(what)), "it never said so");
+        let over = Instant::now() + MOMENT;
+        let left = || over.saturating_duration_since(Instant::now());
+        let more = std::iter::from_fn(|| self.lines.recv_timeout(left()).ok());
+        1 + more.filter(|line| line.contains(what)).count()
     }
 }
+
+/// That nothing is said within it is right however long it is.
+const MOMENT: Duration = Duration::from_millis(500);
 
 impl Drop for Started {
     fn drop(&mut self) {
@@ -88,4 +110,14 @@ fn a_limit_that_is_too_low_for_the_settings_is_said_at_the_start() {
     let warning = warning.unwrap_or_else(|| panic!("nothing about it in {:?}", server.said));
     assert!(warning.contains("connections_max is 1000"), "{warning}");
     assert!(warning.contains("256"), "{warning}");
+}
+
+/// A server without a file left for a connection tried again twenty times a second on each core,
+/// and said so each time: 2,000 lines.
+#[test]
+fn accepts_that_fail_are_one_line() {
+    let server = Started::under("ulimit -Sn 64; ulimit -Hn 64");
+    let connect = |_| TcpStream::connect(&server.address).expect("it listens");
+    let _crowd: Vec<TcpStream> = (0..100).map(connect).collect();
+    assert_eq!(server.count_lines("accept failed"), 1);
 }

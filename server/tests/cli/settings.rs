@@ -1,6 +1,6 @@
 //! Settings from flags, the environment and a file.
 
-use crate::program::{Server, end, fencepost, run};
+use crate::program::{Server, await_condition, end, fencepost, run};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -245,6 +245,30 @@ fn a_signal_ends_the_server_in_order() {
         let ended = Server::start(&[]).end_by(signal);
         assert_eq!(ended.code(), Some(0), "{signal:?}: {ended:?}");
     }
+}
+
+/// SIGHUP ended the server without a line. Now there is one for each thing that was read again.
+#[test]
+fn a_hang_up_says_what_was_read_again() {
+    let (directory, path) = file("the-first-token-is-long-enough\n");
+    let audit_log = directory.path().join("audit.log");
+    let tokens = format!("--auth-token-file={}", path.display());
+    let audit_log = format!("--audit-log={}", audit_log.display());
+    let server = Server::start(&[&tokens, &audit_log]);
+    let line = |begin: &str| {
+        let mut lines = server.log().into_iter();
+        lines.find(|line| {
+            let message = line["message"].as_str();
+            message.is_some_and(|message| message.starts_with(begin))
+        })
+    };
+    let both = "the-first-token-is-long-enough\nthe-second-token-is-too\n";
+    std::fs::write(&path, both).unwrap();
+    server.send(Signal::HUP);
+    await_condition(|| line("audit log opened again: ").is_some());
+    let tokens = line("tokens and rights read again").expect("they are read first");
+    assert_eq!((&tokens["added"], &tokens["count"]), (&1.into(), &2.into()));
+    assert_eq!(server.end_by(Signal::TERM).code(), Some(0));
 }
 
 #[test]

@@ -466,6 +466,42 @@ fn with_lease_a_stop_without_notice_changes_nothing_but_the_time() {
     );
 }
 
+/// Keys fall into other shards after every start, and operators change limits. Once a server with a
+/// small `keys_max` could not start again with what it had held.
+#[test]
+fn what_was_held_comes_back_whatever_the_limits_are_by_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), Durability::Lease);
+    let mut held = Vec::new();
+    for number in 0..3 {
+        let mut holder = Peer::open(server.local_addr(), hello_for("holder", LONG_MS));
+        let keys = (0..40).map(|key| format!("{number}/{key}"));
+        let locks: Vec<_> = keys
+            .map(|key| (holder.acquire(&key, LONG_MS), key))
+            .collect();
+        held.push((holder.session.expect("a session"), locks));
+    }
+    let left = wreck(directory.path());
+    drop(server);
+
+    let server = start_with(|builder| {
+        builder.with(|config| {
+            config.data_dir = left.path().to_owned();
+            config.durability = Durability::Lease;
+            config.shards = 1;
+            config.keys_max = 1;
+            config.sessions_max = 1;
+        })
+    });
+    for (session, locks) in held {
+        let mut holder = comes_back(&server, session);
+        assert!(holder.is_resumed);
+        for (fence, key) in locks {
+            assert!(holder.is_held_under(&key, fence), "{key}");
+        }
+    }
+}
+
 #[test]
 fn a_mode_may_be_changed_between_two_lives() {
     let directory = tempfile::tempdir().unwrap();

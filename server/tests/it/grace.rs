@@ -2,11 +2,12 @@
 //! never more than `grace_max`, and whatever happens in between.
 
 use crate::common::{
-    Peer, acquire, force_release, granted, hello_for, not_held, reentrant, renew, session_bound,
-    start_with, until,
+    Peer, acquire, force_release, granted, hello_for, not_held, reentrant, release, renew,
+    session_bound, start_with, until,
 };
 use crate::durable::{claim, on, recovering_ms, wreck};
 use crate::http::{free_port, get};
+use crate::order::{Gate, GatedDisk, UNFINISHED};
 use protocol::{NotHeldReason, Reply, Request};
 use server::Server;
 use server::config::Durability;
@@ -42,6 +43,23 @@ fn outlast_grace(server: &Server) -> Peer {
         granted,
     );
     peer
+}
+
+/// A server that takes a snapshot whenever its log has grown.
+fn with_snapshots(directory: &Path, durability: Durability) -> Server {
+    start_with(|builder| {
+        builder.snapshot_every(1).with(|config| {
+            config.data_dir = directory.to_owned();
+            config.durability = durability;
+        })
+    })
+}
+
+/// Its name. One that is not finished has another name.
+fn latest_snapshot(directory: &Path) -> Option<String> {
+    let names = std::fs::read_dir(directory).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("snapshot")).max()
 }
 
 fn is_held(peer: &mut Peer, key: &str) -> bool {
@@ -234,6 +252,75 @@ fn a_long_lease_survives_a_kill_as_it_was_last_answered() {
     assert!(!is_held(&mut other, "twice"));
 }
 
+/// Also in `fence`, and before the sync there is no answer that a kill could take back.
+#[test]
+fn what_becomes_of_a_long_lease_is_answered_when_the_disk_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let disk = GatedDisk::new(directory.path(), gate.clone());
+    let server = start_with(|builder| {
+        let builder = builder.disk(Arc::new(disk));
+        builder.with(|config| {
+            config.data_dir = directory.path().to_owned();
+            config.durability = FENCE;
+        })
+    });
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+    let mut ask_behind_gate = |request: &Request<'_>| {
+        let closed = gate.close();
+        let id = holder.send(request);
+        let is_early = holder.hears_something();
+        assert!(!is_early, "{request:?} was answered too early");
+        drop(closed);
+        holder.reply(id, |reply| match reply {
+            Reply::Granted { fence, .. } => fence.get(),
+            Reply::Renewed { .. } | Reply::Released { .. } => 0,
+            other => panic!("{other:?}"),
+        })
+    };
+    let fence = ask_behind_gate(&acquire("k", HOUR_MS, 0));
+    ask_behind_gate(&renew("k", fence, HOUR_MS));
+    ask_behind_gate(&release("k", fence));
+}
+
+/// When the lease and its session end, as the log of a server in `fence` has it that is killed at
+/// this moment.
+fn ends_in_the_log(directory: &Path) -> (Option<u64>, Option<u64>) {
+    let left = wreck(directory);
+    let options = wal::Options::new(wal::Scope::Fences, 0);
+    let (_, recovered) = wal::open(left.path(), &options).unwrap();
+    let lease = recovered.leases.iter().next();
+    let session = recovered.sessions.first();
+    (
+        lease.map(|lease| lease.until_unix_ms),
+        session.map(|session| session.deadline_unix_ms),
+    )
+}
+
+/// A renewal of a lease that was long before, a sign of life of its session and the session's end.
+#[test]
+fn a_long_lease_and_its_session_are_followed_to_their_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = on(directory.path(), FENCE);
+    let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
+    let fence = holder.acquire("k", HOUR_MS);
+    let (lease, session) = ends_in_the_log(directory.path());
+    let (lease, session) = (lease.expect("it is long"), session.expect("the lease's"));
+    holder.ask(&renew("k", fence, 2 * HOUR_MS), |reply| {
+        assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    });
+    let (renewed, _) = ends_in_the_log(directory.path());
+    assert!(renewed >= Some(lease + u64::from(HOUR_MS)), "{renewed:?}");
+    until("the session ends later", || {
+        holder.ask(&Request::KeepAlive, |reply| {
+            assert!(matches!(reply, Reply::KeptAlive { .. }), "{reply:?}");
+        });
+        ends_in_the_log(directory.path()).1 > Some(session)
+    });
+    holder.ask(&Request::Goodbye, |reply| assert_eq!(reply, Reply::Bye));
+    assert_eq!(ends_in_the_log(directory.path()), (None, None));
+}
+
 /// A lease that was found at the start, and was not a long one for the server that wrote it down.
 #[test]
 fn a_long_lease_that_was_found_is_followed_from_then_on() {
@@ -269,28 +356,17 @@ fn a_long_lease_that_was_found_is_followed_from_then_on() {
 #[test]
 fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
     let directory = tempfile::tempdir().unwrap();
-    let server = start_with(|builder| {
-        let builder = builder.snapshot_every(1);
-        builder.with(|config| {
-            config.data_dir = directory.path().to_owned();
-            config.durability = FENCE;
-        })
-    });
+    let server = with_snapshots(directory.path(), FENCE);
     let mut holder = Peer::open(server.local_addr(), hello_for("holder", HOUR_MS));
     let long = holder.acquire("long", HOUR_MS);
     holder.acquire("short", 20_000);
-    let snapshots = || {
-        let names = std::fs::read_dir(directory.path()).unwrap();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("snapshot")).max()
-    };
     let mut number = 0;
     for _ in 0..2 {
-        let before = snapshots();
+        let before = latest_snapshot(directory.path());
         until("another snapshot", || {
             number += 1;
             holder.acquire(&format!("log/{number}"), HOUR_MS);
-            snapshots() > before
+            latest_snapshot(directory.path()) > before
         });
     }
     let left = wreck(directory.path());
@@ -301,28 +377,48 @@ fn snapshots_in_fence_keep_long_leases_and_the_horizon() {
     assert!(other.is_held_under("long", long));
 }
 
+/// One thread did both: while it wrote a snapshot of ten million leases, it raised no ceilings, and
+/// the locks whose fences had reached theirs were not granted.
+#[test]
+fn ceilings_are_raised_while_a_snapshot_is_written() {
+    let left = crashed_with(100);
+    let gate = Arc::new(Gate::default());
+    let closed_before = gate.close();
+    let disk = GatedDisk::of_snapshots(left.path(), gate);
+    let server = start_with(|builder| {
+        let builder = builder.snapshot_every(1).disk(Arc::new(disk));
+        builder.with(|config| {
+            config.data_dir = left.path().to_owned();
+            config.durability = FENCE;
+        })
+    });
+    // Goes before the server, which waits for its snapshot when it ends.
+    let closed = closed_before;
+    until("a snapshot is begun", || {
+        left.path().join(UNFINISHED).exists()
+    });
+    // The first fences lie above the first ceilings.
+    until("locks are granted", || grace_ms(&server).is_none());
+    assert!(
+        left.path().join(UNFINISHED).exists(),
+        "it waits all the time"
+    );
+    drop(closed);
+}
+
 /// A horizon was on the disk, a snapshot was taken before the core that had asked for it heard of
 /// that, and dropped the record. The snapshot had the horizon that the core knew, a lower one.
 #[test]
 fn a_snapshot_has_a_horizon_that_no_core_has_heard_of_yet() {
     let directory = tempfile::tempdir().unwrap();
-    let latest_snapshot = {
-        let directory = directory.path().to_owned();
-        move || {
-            let names = std::fs::read_dir(&directory).unwrap();
-            let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-            // One that is not finished has another name.
-            names.filter(|name| name.starts_with("snapshot")).max()
-        }
-    };
     let is_armed = Arc::new(AtomicBool::new(false));
     let server = start_with(|builder| {
-        let is_armed = is_armed.clone();
+        let (is_armed, data_dir) = (is_armed.clone(), directory.path().to_owned());
         let builder = builder.snapshot_every(1).late_acks(move || {
             if is_armed.swap(false, Ordering::SeqCst) {
-                let before = latest_snapshot();
+                let before = latest_snapshot(&data_dir);
                 until("a snapshot between a sync and its acknowledgement", || {
-                    latest_snapshot() > before
+                    latest_snapshot(&data_dir) > before
                 });
             }
         });
@@ -343,6 +439,26 @@ fn a_snapshot_has_a_horizon_that_no_core_has_heard_of_yet() {
         left_ms.is_some_and(|left_ms| left_ms > 10_000),
         "{left_ms:?}"
     );
+}
+
+/// The horizon that a grace period waits for was written by a server before. A snapshot taken
+/// meanwhile drops that record, and must say the same.
+#[test]
+fn a_snapshot_in_a_grace_period_keeps_the_horizon_of_the_servers_before() {
+    for durability in [FENCE, LEASE] {
+        let left = crashed_with(20_000);
+        assert_eq!(latest_snapshot(left.path()), None);
+        let server = with_snapshots(left.path(), durability);
+        until("a snapshot", || latest_snapshot(left.path()).is_some());
+        let killed = wreck(left.path());
+        drop(server);
+        let server = on(killed.path(), durability);
+        let left_ms = grace_ms(&server);
+        assert!(
+            left_ms.is_some_and(|left_ms| left_ms > 10_000),
+            "{durability:?}: {left_ms:?}"
+        );
+    }
 }
 
 /// An operator takes a lock away that was claimed, or known from the log, before the grace period

@@ -1,10 +1,12 @@
 //! A thread of an embedded server panics: the server stops and says so, and the program that it is
 //! part of goes on.
 
-use crate::common::{ASKED_FOR, Peer, start_with, until};
+use crate::common::{ASKED_FOR, LONG_MS, Peer, acquire, start_with, until};
+use server::Pause;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 #[test]
 fn a_server_inside_another_program_stops_and_the_program_goes_on() {
@@ -46,4 +48,57 @@ fn a_server_inside_another_program_stops_and_the_program_goes_on() {
     });
     let mut peer = Peer::connect(server.local_addr(), "after");
     assert_eq!(peer.query("k").0.len(), 1, "it is held");
+}
+
+/// Which core had something to write down last, and which one is to panic when it has.
+#[derive(Default)]
+struct Cores {
+    last: Option<ThreadId>,
+    must_panic: Option<ThreadId>,
+}
+
+/// A lock is handed to a client of a core, and that core panics when it opens its mail. tokio
+/// swallowed that, and no client of the core was ever handed a lock again.
+#[test]
+fn a_core_does_not_go_on_without_its_mail() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let cores = Arc::new(Mutex::new(Cores::default()));
+    let server = start_with(|builder| {
+        let cores = cores.clone();
+        let builder = builder.on_pause(move |at| {
+            let here = thread::current().id();
+            let mut cores = cores.lock().expect("no thread panics with it");
+            cores.last = Some(here);
+            if at == Pause::BeforeAppend && cores.must_panic == Some(here) {
+                cores.must_panic = None;
+                drop(cores);
+                panic!("{ASKED_FOR}");
+            }
+        });
+        builder.with(|config| {
+            config.durability = server::config::Durability::Lease;
+            config.data_dir = directory.path().to_owned();
+        })
+    });
+    let core_of = |peer: &mut Peer| {
+        let fence = peer.acquire("probe", LONG_MS);
+        assert!(peer.release("probe", fence));
+        cores.lock().expect("as above").last
+    };
+    let mut holder = Peer::connect(server.local_addr(), "holder");
+    let core = core_of(&mut holder);
+    // The system picks the core of a connection.
+    let (mut waiter, its_core) = loop {
+        let mut peer = Peer::connect(server.local_addr(), "waiter");
+        let its_core = core_of(&mut peer);
+        if its_core != core {
+            break (peer, its_core);
+        }
+    };
+    let fence = holder.acquire("k", LONG_MS);
+    waiter.send(&acquire("k", LONG_MS, LONG_MS));
+    until("it waits", || holder.query("k").1 == 1);
+    cores.lock().expect("as above").must_panic = its_core;
+    assert!(holder.release("k", fence));
+    until("the server has noticed", || server.failure().is_some());
 }

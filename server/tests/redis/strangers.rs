@@ -60,6 +60,21 @@ fn mute_connections_take_no_place_and_are_closed_in_time() {
 }
 
 #[test]
+fn of_too_many_mute_connections_the_oldest_gives_way() {
+    /// A core bears as many strangers as there are places.
+    const PLACES: u32 = 16;
+    // None of them is too late before the test is over.
+    let server = Fencepost::start_with(|builder| {
+        let builder = builder.threads(1);
+        builder.with(|config| config.connections_max = PLACES)
+    });
+    let connect = |_| Peer::connect(&server.address());
+    let mut mute: Vec<Peer> = (0..=PLACES).map(connect).collect();
+    assert_eq!(mute[0].try_receive(), None, "it is closed");
+    assert_eq!(mute[1].say("PING"), simple("PONG"), "and this one is not");
+}
+
+#[test]
 fn without_tokens_the_first_command_introduces_a_client() {
     let server = start(2, None);
     let mut first = Peer::connect(&server.address());

@@ -1,5 +1,5 @@
 //! Fences rise from server to server, with a log and without one, where ceilings are ahead of the
-//! clock.
+//! clock; and how long a server waits that knows not all leases.
 
 use super::*;
 use wal::forgetful::ForgetfulDisk;
@@ -98,5 +98,24 @@ fn fences_do_not_fall_behind_a_server_that_ends_in_its_grace_period() {
         ] {
             assert!(floor > before, "{durability:?}: {floor:?} after {before:?}");
         }
+    }
+}
+
+/// However far the horizon lies ahead.
+#[test]
+fn a_grace_period_is_no_longer_than_a_lease_that_is_not_in_the_log() {
+    let disk = ForgetfulDisk::new();
+    let options = Options::new(Scope::Fences, unix_now_ms());
+    let (opened, _) = wal::open_on(Arc::new(disk.clone()), &options).unwrap();
+    let wal = opened.start(()).unwrap();
+    let horizon = Record::Horizon {
+        unix_ms: unix_now_ms() + 3_600_000,
+        lease_ms_max: Some(1_000),
+    };
+    wal.wait(wal.append(&horizon)).unwrap();
+    let killed = disk.kill();
+    for durability in [Durability::Fence, Durability::Lease] {
+        let grace = opening(&killed, durability, clock_floor(0)).grace;
+        assert_eq!(grace, Duration::from_secs(1), "{durability:?}");
     }
 }
