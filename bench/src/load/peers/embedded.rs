@@ -71,30 +71,19 @@ pub(crate) fn serve(name: &str, directory: PathBuf) -> ExitCode {
 /// The server as `fencepost serve` runs it, on a free port and with its files in a directory of its
 /// own.
 fn fencepost(directory: PathBuf, durability: Durability) -> io::Result<()> {
-    let server = server::Server::builder().with(|config| {
+    run(|config| {
         config.data_dir = directory;
         config.durability = durability;
-    });
-    let server = server.start().map_err(io::Error::other)?;
-    announce(server.local_addr())?;
-    loop {
-        std::thread::park();
-    }
+    })
 }
 
 /// The same behind TLS.
 fn fencepost_tls(directory: PathBuf) -> io::Result<()> {
-    let server = server::Server::builder().with(|config| {
+    run(|config| {
         config.tls_cert_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.pem")));
         config.tls_key_file = Some(directory.join(format!("{AUTHORITY}-{OWN}.key")));
         config.data_dir = directory;
-        config.durability = server::Config::default().durability;
-    });
-    let server = server.start().map_err(io::Error::other)?;
-    announce(server.local_addr())?;
-    loop {
-        std::thread::park();
-    }
+    })
 }
 
 /// Beyond what any workload needs: what is measured is the counting.
@@ -113,10 +102,17 @@ fn fencepost_with_rights(directory: PathBuf, quotas: &str) -> io::Result<()> {
              prefixes = [\"billing/\", \"stock/\", \"orders/\"]\n{quotas}"
         ),
     )?;
-    let server = server::Server::builder().with(|config| {
+    run(|config| {
         config.auth_file = Some(rights);
         config.data_dir = directory;
+    })
+}
+
+/// Until it is killed. As durable as a server that is told nothing, unless `set` says otherwise.
+fn run(set: impl FnOnce(&mut server::Config)) -> io::Result<()> {
+    let server = server::Server::builder().with(|config| {
         config.durability = server::Config::default().durability;
+        set(config);
     });
     let server = server.start().map_err(io::Error::other)?;
     announce(server.local_addr())?;
