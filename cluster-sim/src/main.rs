@@ -84,6 +84,15 @@ fn companion_bytes(seed: u64) -> usize {
     }
 }
 
+/// Of so many batches one is refused, in every other seed. openraft refuses few by itself, and only
+/// a refusal between two batches that are not makes a gap, as the rule of the log is there for.
+fn refuse_every(seed: u64) -> u64 {
+    match seed.is_multiple_of(2) {
+        true => 0,
+        false => 5 + seed % 50,
+    }
+}
+
 /// One seed. The line that it prints is read by `runs.rs`.
 fn one(seed: u64, bug: Option<Bug>, is_traced: bool) -> ExitCode {
     chance::seed_kernel(seed ^ 0x5eed);
@@ -91,6 +100,7 @@ fn one(seed: u64, bug: Option<Bug>, is_traced: bool) -> ExitCode {
         mistake: bug.and_then(Bug::mistake),
         kept_entries: 8,
         companion_bytes: companion_bytes(seed),
+        refuse_every: refuse_every(seed),
     });
     let panics = std::sync::Arc::new(parking_lot::Mutex::new(None));
     let first = panics.clone();

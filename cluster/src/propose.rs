@@ -19,7 +19,7 @@
 
 use crate::entry::{BATCH_BYTES, Item, begin_batch};
 use crate::host;
-use crate::simulation::{Mistake, planted};
+use crate::simulation::{Mistake, planted, refuses};
 use crate::types::{Command, LeaderId, Types};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -416,10 +416,13 @@ impl Reign {
         SM: RaftStateMachine<Types>,
     {
         let (responder, answer) = ProgressResponder::complete_only();
-        let write = raft.write(Command(command));
-        let sent = write.with_leader(leader).responder(responder).await;
+        let is_sent = !refuses() && {
+            let write = raft.write(Command(command));
+            let sent = write.with_leader(leader).responder(responder).await;
+            sent.is_ok()
+        };
         async move {
-            if sent.is_err() {
+            if !is_sent {
                 return false;
             }
             match answer.await {

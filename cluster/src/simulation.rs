@@ -31,6 +31,7 @@ pub const WALL_UNIX_MS: u64 = 1_800_000_000_000;
 mod settings {
     use super::Mistake;
     use parking_lot::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, OnceLock};
     use wal::Wal;
 
@@ -43,9 +44,19 @@ mod settings {
         pub kept_entries: u64,
         /// A batch of fewer bytes waits until no other is under way.
         pub companion_bytes: usize,
+        /// Of so many batches one is refused, as openraft does when it has not heard from a
+        /// majority for a while. 0: none.
+        pub refuse_every: u64,
     }
 
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    static PROPOSED: AtomicU64 = AtomicU64::new(0);
+
+    /// Whether the next batch is refused.
+    pub(crate) fn refuses() -> bool {
+        let every = settings().map_or(0, |settings| settings.refuse_every);
+        every > 0 && (PROPOSED.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every)
+    }
 
     /// All nodes of this process are simulated from here on.
     pub fn begin(settings: Settings) {
@@ -80,11 +91,18 @@ mod settings {
 #[cfg(feature = "simulation")]
 pub use settings::{Settings, begin, take_started_log};
 #[cfg(feature = "simulation")]
-pub(crate) use settings::{is_on, log_started, planted, settings};
+pub(crate) use settings::{is_on, log_started, planted, refuses, settings};
 
 /// Whether this mistake is to be made: never, outside the simulation.
 #[cfg(not(feature = "simulation"))]
 #[inline(always)]
 pub(crate) const fn planted(_: Mistake) -> bool {
+    false
+}
+
+/// Whether the next batch is refused: never by this, outside the simulation.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub(crate) const fn refuses() -> bool {
     false
 }
