@@ -44,7 +44,8 @@ const JOINED: u8 = 4;
 const CHECKED: u8 = 5;
 const FORMAT: u8 = 6;
 
-/// Which entries and records may stand in a log: see the module.
+/// Which entries and records may stand in a log, and what records add up to: see the module. Nodes
+/// that come to different sums stop, so a new rule of replay waits for its format like a new kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Format(pub u16);
 

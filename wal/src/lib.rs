@@ -84,7 +84,7 @@ pub use record::{
 pub use replay::Torn;
 pub use replay::highest::Highest;
 pub use replay::leases::Leases;
-pub use replay::ledger::{Ledger, LedgerError, PARTS as LEDGER_PARTS};
+pub use replay::ledger::{ImageUnderWay, Ledger, LedgerError, PARTS as LEDGER_PARTS};
 pub use replay::node::{FoundEntry, GroupLog, NodeLog};
 pub use replay::recovered::Recovered;
 pub use replay::sessions::{ANSWERS_MAX, Answer, RecoveredSession};

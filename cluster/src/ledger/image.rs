@@ -30,14 +30,13 @@ pub(crate) fn chunks_of(mut image: Bytes) -> Image {
 
 impl LedgerState {
     /// What is not in [`wal::Ledger`], as bytes, and then the ledger's own head.
-    pub(super) fn put_image_head(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+    pub(super) fn put_image_head(&self, out: &mut Vec<u8>) -> wal::ImageUnderWay {
         out.put_slice(IMAGE_MAGIC);
-        codec::put_option(self.applied.as_ref(), &mut out, codec::put_log_id);
+        codec::put_option(self.applied.as_ref(), out, codec::put_log_id);
         let membership = &self.membership;
-        codec::put_option(membership.log_id().as_ref(), &mut out, codec::put_log_id);
-        codec::put_membership(membership.membership(), &mut out);
-        codec::put_option(self.birth.as_ref(), &mut out, |birth, out| {
+        codec::put_option(membership.log_id().as_ref(), out, codec::put_log_id);
+        codec::put_membership(membership.membership(), out);
+        codec::put_option(self.birth.as_ref(), out, |birth, out| {
             out.put_u128_le(birth.cluster_id);
             out.put_slice(&birth.session_key);
             out.put_u64_le(birth.birth_unix_ms);
@@ -48,20 +47,20 @@ impl LedgerState {
             out.put_u64_le(*disk);
         }
         out.put_u16_le(self.format.0);
-        codec::put_option(self.reign.as_ref(), &mut out, |(index, node), out| {
+        codec::put_option(self.reign.as_ref(), out, |(index, node), out| {
             out.put_u64_le(*index);
             out.put_u64_le(*node);
         });
         out.put_u64_le(self.seq);
-        self.ledger.put_image_head(&mut out);
-        out
+        self.ledger.put_image_head(out)
     }
 
     /// An image of one moment.
     pub(crate) fn make_image(&mut self) -> Vec<u8> {
-        let mut out = self.put_image_head();
+        let mut out = Vec::new();
+        let under_way = self.put_image_head(&mut out);
         for part in 0..wal::LEDGER_PARTS {
-            self.ledger.put_image_part(part, &mut out);
+            self.ledger.put_image_part(&under_way, part, &mut out);
         }
         out.put_u64_le(self.shows_up_to());
         out

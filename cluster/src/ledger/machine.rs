@@ -183,9 +183,11 @@ impl Machine {
     /// the parts need not be of one moment.
     async fn make_image(&self) -> Option<(SnapshotMeta, Image)> {
         let mut chunks = Vec::new();
-        let (meta, mut chunk, installs) = {
+        let (meta, mut chunk, under_way, installs) = {
             let state = self.ledger.hold().await;
-            (state.meta(), state.put_image_head(), self.installs())
+            let mut chunk = Vec::new();
+            let under_way = state.put_image_head(&mut chunk);
+            (state.meta(), chunk, under_way, self.installs())
         };
         for part in 0..wal::LEDGER_PARTS {
             {
@@ -193,7 +195,7 @@ impl Machine {
                 if self.installs() != installs {
                     return None;
                 }
-                state.ledger.put_image_part(part, &mut chunk);
+                state.ledger.put_image_part(&under_way, part, &mut chunk);
                 if part + 1 == wal::LEDGER_PARTS {
                     chunk.put_u64_le(state.shows_up_to());
                 }

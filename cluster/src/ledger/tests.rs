@@ -168,9 +168,10 @@ fn an_image_has_everything() {
         3,
         &batch(2, 1, 2_000, &[CEILING, session(), granted(5)]),
     );
-    let mut bytes = state.put_image_head();
+    let mut bytes = Vec::new();
+    let under_way = state.put_image_head(&mut bytes);
     for part in 0..wal::LEDGER_PARTS {
-        state.ledger.put_image_part(part, &mut bytes);
+        state.ledger.put_image_part(&under_way, part, &mut bytes);
     }
     bytes.put_u64_le(3);
     let mut read = LedgerState::from_image(&[Bytes::from(bytes.clone())]).unwrap();
@@ -197,9 +198,10 @@ fn an_image_of_an_image_shows_no_less() {
     let mut state = LedgerState::default();
     apply(&mut state, 0, &born());
     apply(&mut state, 1, &Item::Reign { node: 1 });
-    let mut bytes = state.put_image_head();
+    let mut bytes = Vec::new();
+    let under_way = state.put_image_head(&mut bytes);
     for part in 0..wal::LEDGER_PARTS {
-        state.ledger.put_image_part(part, &mut bytes);
+        state.ledger.put_image_part(&under_way, part, &mut bytes);
     }
     bytes.put_u64_le(3);
     let mut read = LedgerState::from_image(&[Bytes::from(bytes)]).unwrap();

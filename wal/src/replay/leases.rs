@@ -53,7 +53,7 @@ use types::Mode;
 
 pub(crate) use holder::Owner;
 use holder::{Ahead, Beside, Holder, beside, merged};
-pub(crate) use image::{NotAnImage, Owners};
+pub(crate) use image::{Ages, NotAnImage, Owners};
 
 /// What an entry says of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -282,17 +282,12 @@ impl Leases {
     }
 
     /// A server starts: records of grants that were decided before do not come any more, but for
-    /// claims, under their old fences, of what ended before.
+    /// claims, under their old fences, of what ended before. Another leader of a cluster claims
+    /// nothing: it has what is held from the ledger itself.
     pub(crate) fn begin_life(&mut self) {
-        self.begin_reign();
-        self.entries.iter_mut().for_each(|entry| entry.floor = 0);
-    }
-
-    /// Another leader begins: records of grants that were decided before do not come any more. It
-    /// has what is held from this very ledger, so nothing is claimed, and what ended stays ended.
-    pub(crate) fn begin_reign(&mut self) {
         self.index_pending();
         self.ahead.clear();
+        self.entries.iter_mut().for_each(|entry| entry.floor = 0);
     }
 
     /// Indexes the grants that were collected.
@@ -432,10 +427,7 @@ impl Leases {
     fn join_crowd(&mut self, number: u32, holder: Holder) {
         let crowd = self.crowds.get_mut(&number).expect("it says it is a crowd");
         // If others came behind an exclusive holder, it has become shared since.
-        let mode = match crowd.is_empty() {
-            true => holder.mode,
-            false => holder.mode.downgraded(),
-        };
+        let mode = holder.mode.downgraded();
         let entry = crowd.entry(holder.fence);
         entry
             .and_modify(|same| *same = merged(same, holder))

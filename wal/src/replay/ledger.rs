@@ -6,7 +6,9 @@
 //! of what is over, part by part ([`Ledger::clear_out`]); and it can be written to an image, part
 //! by part, while entries go on being applied. An image is therefore fuzzy: its parts may show
 //! entries behind the one that it is named after. Those are applied once more by the node that
-//! reads it, and the rules of `leases.rs` are such that this does no harm.
+//! reads it, and the rules of `leases.rs` are such that this does no harm. They need what was known
+//! when the image was begun: a grant that is applied once more behind the record of its end must
+//! find that end. So nothing is forgotten while an [`ImageUnderWay`] lives.
 //!
 //! # When something is over
 //!
@@ -17,7 +19,7 @@
 
 use crate::error::BrokenRule;
 use crate::record::{Record, Scope};
-use crate::replay::leases::{Leases, LiveOwner, NotAnImage, Owner, Owners};
+use crate::replay::leases::{Ages, Leases, LiveOwner, NotAnImage, Owner, Owners};
 use crate::replay::sessions::{Answer, RecoveredSession, Sessions};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -70,9 +72,19 @@ pub struct Ledger {
     turns_ended_ms: u64,
     /// What ended before this is over.
     over_before_ms: u64,
-    generation: u8,
+    /// How often turns were ended, as far as this ledger knows. Entries keep the low byte.
+    generation: u64,
     /// The part that is cleared out next.
     next_part: usize,
+    /// Has more than one owner while an image is made.
+    images: Arc<()>,
+}
+
+/// An image that is being made. As long as it lives, the ledger forgets nothing.
+pub struct ImageUnderWay {
+    /// When its head was made.
+    generation: u64,
+    _ledger_keeps_all: Arc<()>,
 }
 
 impl Default for Ledger {
@@ -89,6 +101,7 @@ impl Default for Ledger {
             over_before_ms: 0,
             generation: 0,
             next_part: 0,
+            images: Arc::default(),
         }
     }
 }
@@ -138,7 +151,6 @@ impl Ledger {
 
     /// A new leader takes over: nothing of the one before follows.
     pub fn begin_reign(&mut self) {
-        self.parts.iter_mut().for_each(Leases::begin_reign);
         self.reign_ceilings.clear();
         self.reign_floor = self.ceiling_max;
     }
@@ -232,8 +244,8 @@ impl Ledger {
     fn end_turns(&mut self) {
         self.over_before_ms = self.turns_ended_ms;
         self.turns_ended_ms = self.clock_ms;
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
+        self.generation += 1;
+        let generation = self.generation as u8;
         for part in &mut self.parts {
             part.begin_generation(generation);
         }
@@ -245,9 +257,12 @@ impl Ledger {
         &mut self.parts[part_number(key)]
     }
 
-    /// Makes room of what is over in the next part. Returns how many keys went. May be called at
-    /// any moment: what goes shows nowhere.
+    /// Makes room of what is over in the next part, unless an image is being made. Returns how many
+    /// keys went. May be called at any moment: what goes shows nowhere.
     pub fn clear_out(&mut self) -> usize {
+        if Arc::strong_count(&self.images) > 1 {
+            return 0;
+        }
         let part = self.next_part;
         self.next_part = (part + 1) % PARTS;
         let owners = LedgerOwners {
@@ -312,7 +327,7 @@ impl Ledger {
     }
 
     /// Everything but the leases, as bytes: the beginning of an image.
-    pub fn put_image_head(&self, out: &mut Vec<u8>) {
+    pub fn put_image_head(&self, out: &mut Vec<u8>) -> ImageUnderWay {
         for number in [
             self.clock_ms,
             self.turns_ended_ms,
@@ -321,7 +336,7 @@ impl Ledger {
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.push(self.generation);
+        out.push(self.generation as u8);
         for ceilings in [&self.ceilings, &self.reign_ceilings] {
             out.extend_from_slice(&(ceilings.len() as u32).to_le_bytes());
             for (shard, fence) in ceilings {
@@ -345,15 +360,25 @@ impl Ledger {
                 out.extend_from_slice(&answer.count.to_le_bytes());
             }
         }
+        ImageUnderWay {
+            generation: self.generation,
+            _ledger_keeps_all: self.images.clone(),
+        }
     }
 
     /// The leases of one part, as bytes.
-    pub fn put_image_part(&mut self, part: usize, out: &mut Vec<u8>) {
+    pub fn put_image_part(&mut self, image: &ImageUnderWay, part: usize, out: &mut Vec<u8>) {
         let owners = LedgerOwners {
             sessions: &self.sessions,
             over_before_ms: self.over_before_ms,
         };
-        self.parts[part].put_image(&owners, out);
+        // The reader goes on from the generation of the head. What is garbage only since then, it
+        // may need to apply the entries since then.
+        let ages = match self.generation == image.generation {
+            true => Ages::Exact,
+            false => Ages::AllYoung,
+        };
+        self.parts[part].put_image(&owners, ages, out);
     }
 
     /// Reads an image: its head and then [`PARTS`] parts.
@@ -364,10 +389,10 @@ impl Ledger {
             turns_ended_ms: u64::from_le_bytes(take(bytes)?),
             over_before_ms: u64::from_le_bytes(take(bytes)?),
             reign_floor: u64::from_le_bytes(take(bytes)?),
-            generation: take::<1>(bytes)?[0],
+            generation: u64::from(take::<1>(bytes)?[0]),
             ..Ledger::default()
         };
-        ledger.sessions.set_generation(ledger.generation);
+        ledger.sessions.set_generation(ledger.generation as u8);
         ledger.ceilings = take_ceilings(bytes)?;
         ledger.reign_ceilings = take_ceilings(bytes)?;
         ledger.ceiling_max = ledger.ceilings.values().copied().max().unwrap_or(0);
@@ -404,7 +429,7 @@ impl Ledger {
             ..
         } = &mut ledger;
         for (number, part) in parts.iter_mut().enumerate() {
-            part.begin_generation(*generation);
+            part.begin_generation(*generation as u8);
             let belongs = |key: &[u8]| part_number(key) == number;
             part.take_image(bytes, belongs, |session| sessions.mention(session))?;
         }

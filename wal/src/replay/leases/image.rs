@@ -45,6 +45,15 @@ pub(crate) trait Owners {
     fn may_hold(&self, owner: Owner, is_session_bound: bool, until_unix_ms: u64) -> bool;
 }
 
+/// What an image says of the ages of its entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ages {
+    /// What they are; what is garbage stays out.
+    Exact,
+    /// All were spoken of a moment ago, so none is garbage.
+    AllYoung,
+}
+
 /// Bytes that no image has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotAnImage;
@@ -229,18 +238,22 @@ impl Leases {
     }
 
     /// Appends everything but garbage.
-    pub(crate) fn put_image(&mut self, owners: &impl Owners, out: &mut Vec<u8>) {
+    pub(crate) fn put_image(&mut self, owners: &impl Owners, ages: Ages, out: &mut Vec<u8>) {
         self.index_pending();
         for number in 0..self.entries.len() as u32 {
-            if self.is_garbage(number, owners) {
+            let entry = &self.entries[number as usize];
+            let (is_left_out, age) = match ages {
+                Ages::Exact => (self.is_garbage(number, owners), self.age(entry)),
+                Ages::AllYoung => (entry.held == Held::Moved, 0),
+            };
+            if is_left_out {
                 continue;
             }
-            let entry = &self.entries[number as usize];
             let key = key_of(&self.entries, &self.keys, number);
             out.extend_from_slice(&entry.key_bytes.to_le_bytes());
             out.extend_from_slice(key);
             out.extend_from_slice(&{ entry.floor }.to_le_bytes());
-            out.push(self.age(entry).min(AGE_MAX));
+            out.push(age.min(AGE_MAX));
             let count_at = out.len();
             out.extend_from_slice(&[0; 4]);
             let mut count = 0_u32;
