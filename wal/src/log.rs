@@ -85,12 +85,12 @@ pub(crate) fn check_node(
     disk: &dyn Disk,
     walked: Result<Layout, ReplayError>,
     node: &mut NodeLog,
-) -> Result<(Layout, SessionKey), ReplayError> {
+) -> Result<Layout, ReplayError> {
     let dir = disk.dir();
     let checked = walked.and_then(|layout| {
         let checked = node.check();
         checked.map_err(|rule| ReplayError::broken(dir, dir.to_owned(), 0, rule))?;
-        Ok((layout, SessionKey::find(disk, 0)?))
+        Ok(layout)
     });
     checked.map_err(|error| error.of_node(dir))
 }
@@ -100,7 +100,8 @@ pub(crate) struct Found {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) layout: Layout,
     pub(crate) options: Options,
-    session_key: SessionKey,
+    /// `None`: it belongs to a node, and is there.
+    session_key: Option<SessionKey>,
     metrics: Arc<Metrics>,
     lock: Box<dyn Send + Sync>,
 }
@@ -123,7 +124,7 @@ impl Found {
             disk,
             layout,
             options: *options,
-            session_key: recovered.session_key.clone(),
+            session_key: Some(recovered.session_key.clone()),
             metrics,
             lock,
         };
@@ -138,7 +139,8 @@ impl Found {
         let lock = lock(&*disk)?;
         let mut node = NodeLog::default();
         let walked = replay::walk(&*disk, &mut node);
-        let (layout, session_key) = check_node(&*disk, walked, &mut node)?;
+        let layout = check_node(&*disk, walked, &mut node)?;
+        let session_key = SessionKey::for_node(&*disk)?;
         let metrics = Arc::new(Metrics::default());
         metrics.found_snapshot(layout.snapshot_bytes);
         let found = Found {
@@ -173,7 +175,9 @@ impl Found {
             _lock: self.lock,
         };
         // After the first segment has its name, and before anything is granted: see `key.rs`.
-        self.session_key.keep(&*log.disk)?;
+        if let Some(key) = &mut self.session_key {
+            key.keep(&*log.disk)?;
+        }
         let mut records = Vec::new();
         let started = Record::Started {
             unix_ms: now_unix_ms,

@@ -125,7 +125,7 @@ fn read_node(
 ) -> Result<(Layout, Contents), ReplayError> {
     let walked = replay::walk(disk, counter);
     let node = &mut counter.inner;
-    let (layout, _) = log::check_node(disk, walked, node)?;
+    let layout = log::check_node(disk, walked, node)?;
     let entries = node.groups.values().map(|group| group.entries.len() as u64);
     let contents = Contents::Node {
         node: node.node.map(|(node, _)| node),

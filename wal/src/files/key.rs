@@ -14,6 +14,9 @@
 //!
 //! Earlier servers wrote the 32 bytes alone. Such a key is believed once, and written again with
 //! its checksum.
+//!
+//! A cluster's sessions are signed with the key in its log. In the directory of a node this file is
+//! only the mark.
 
 use crate::error::{Blame, IoFailure, ReplayError};
 use disk::Disk;
@@ -90,6 +93,15 @@ impl SessionKey {
             bytes: *key,
             is_kept,
         })
+    }
+
+    /// The key that the directory of a cluster's node gets as its mark, if it has none yet. A node
+    /// signs with the key of its cluster, so one that is there is not read: its damage costs
+    /// nothing, and must not cost the node.
+    pub(crate) fn for_node(disk: &dyn Disk) -> Result<Option<Self>, IoFailure> {
+        let names = disk.list().blame("list", disk, "")?;
+        let is_marked = names.iter().any(|name| name == KEY_FILE);
+        Ok((!is_marked).then(Self::random))
     }
 
     /// Makes the key durable unless it is. Written under another name first, so that there is never

@@ -248,6 +248,31 @@ fn the_directory_of_a_node_is_called_one_and_is_never_repaired() {
     assert!(segment.exists());
 }
 
+/// A flipped bit in a file that no node reads had its operator take the node out of the cluster.
+#[test]
+fn a_node_needs_the_key_of_no_directory() {
+    let (temp, options, _) = node_dir();
+    let key = temp.path().join("session.key");
+    let whole = std::fs::read(&key).unwrap();
+    let [mut flipped, mut short] = [(); 2].map(|()| whole.clone());
+    flipped[3] ^= 1;
+    short.truncate(7);
+    for damaged in [flipped, short] {
+        std::fs::write(&key, &damaged).unwrap();
+        let text = verify(temp.path()).unwrap().to_string();
+        assert!(!text.contains("NOT SOUND"), "{text}");
+        let (opened, log) = crate::open_node(temp.path(), &options).unwrap();
+        assert_eq!(log.node, Some((7, 1)));
+        opened.start(()).unwrap().close(1_700_000_070_000).unwrap();
+        assert_eq!(std::fs::read(&key).unwrap(), damaged, "it is left alone");
+    }
+    // It is the mark of a directory that was used, and is made again.
+    std::fs::remove_file(&key).unwrap();
+    let (opened, _) = crate::open_node(temp.path(), &options).unwrap();
+    opened.start(()).unwrap().close(1_700_000_080_000).unwrap();
+    assert_eq!(std::fs::read(&key).unwrap().len(), whole.len());
+}
+
 #[test]
 fn the_directory_of_a_single_server_is_named_to_a_node_and_nothing_is_advised_against_it() {
     let temp = tempfile::tempdir().unwrap();
