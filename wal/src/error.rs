@@ -271,14 +271,27 @@ pub enum ReplayError {
         /// Which.
         dir: PathBuf,
     },
-    /// The log of a cluster's node is damaged. Other nodes have what it said, so the way out is
-    /// another one than that of a single server.
+    /// What was read as the log of a cluster's node is damaged. If it is one, other nodes have what
+    /// it said, so the way out is another one than that of a single server.
     Node {
         /// Its directory.
         dir: PathBuf,
+        /// Whose log it is.
+        owner: Owner,
         /// What is wrong.
         damage: Box<ReplayError>,
     },
+}
+
+/// Whose log it is, as far as the records tell that were read before damage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// A cluster's node.
+    Node,
+    /// A single server.
+    Server,
+    /// No record was read that only one of them writes.
+    Unknown,
 }
 
 /// How we know that a record once was on the disk: why a flaw is not just the end of a write that a
@@ -406,8 +419,9 @@ impl ReplayError {
         }
     }
 
-    /// What was found in `dir`, which was read as that of a node.
-    pub(crate) fn of_node(self, dir: &Path) -> ReplayError {
+    /// What was found in `dir`, which was read as that of a node, and which records say is that of
+    /// `owner`.
+    pub(crate) fn of_node(self, dir: &Path, owner: Owner) -> ReplayError {
         let is_damage = !matches!(
             self,
             ReplayError::Io(_) | ReplayError::OfASingleServer { .. }
@@ -415,6 +429,7 @@ impl ReplayError {
         match is_damage && !self.is_newer() {
             true => ReplayError::Node {
                 dir: dir.to_owned(),
+                owner,
                 damage: Box::new(self),
             },
             false => self,
@@ -469,9 +484,7 @@ impl ReplayError {
             ReplayError::Io(_)
             | ReplayError::OfACluster { .. }
             | ReplayError::OfASingleServer { .. } => return Ok(()),
-            ReplayError::Node { .. } => {
-                return write!(f, "Nothing was changed. {NODE_ADVICE}");
-            }
+            ReplayError::Node { owner, damage, .. } => return damage.advice_to_node(*owner, f),
             newer if newer.is_newer() => return write!(f, "Start the version that wrote it."),
             _ => {}
         }
@@ -491,6 +504,24 @@ impl ReplayError {
              with `fencepost wal verify {dir}` how far it goes, and start above every fence that can have been issued, \
              without any lease, after `fencepost wal repair {dir} --accept-loss`."
         )
+    }
+
+    /// What the operator of a node can do. It may be a single server that was started as one, and
+    /// must not be given up then: no other has what it had.
+    fn advice_to_node(&self, owner: Owner, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match owner {
+            Owner::Node => return write!(f, "Nothing was changed. {NODE_ADVICE}"),
+            Owner::Server => write!(
+                f,
+                "It belongs to a single server, and no other has what it had. "
+            )?,
+            Owner::Unknown => write!(
+                f,
+                "What could be read does not say whose it is. If it belongs to a node of a cluster: {NODE_ADVICE} If it \
+                 belongs to a single server, no other has what it had. "
+            )?,
+        }
+        self.advice(f)
     }
 
     /// What is wrong, and how we know.

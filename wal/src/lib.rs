@@ -67,7 +67,7 @@ mod tests;
 #[cfg(any(test, feature = "testing"))]
 pub use disk::forgetful;
 pub use disk::{DirDisk, Disk, DiskFile};
-pub use error::{BrokenRule, IoFailure, Proof, ReplayError, WalError};
+pub use error::{BrokenRule, IoFailure, Owner, Proof, ReplayError, WalError};
 pub use files::key::KEY_BYTES;
 pub use files::segment::{SEGMENT_BYTES, VERSION};
 pub use log::queue::{Batch, QUEUE_BYTES_MAX, Ticket};

@@ -92,7 +92,7 @@ pub(crate) fn check_node(
         checked.map_err(|rule| ReplayError::broken(dir, dir.to_owned(), 0, rule))?;
         Ok(layout)
     });
-    checked.map_err(|error| error.of_node(dir))
+    checked.map_err(|error| error.of_node(dir, node.owner()))
 }
 
 /// A log that was read. Nothing in its directory has been changed.

@@ -6,7 +6,7 @@
 //! there on, so replaying it once more comes to the same end. A hole that is there meanwhile is
 //! gone at the end; one that is not is damage, and [`NodeLog::check`] finds it.
 
-use crate::error::BrokenRule;
+use crate::error::{BrokenRule, Owner};
 use crate::record::{EntryId, Record};
 use crate::replay::{Place, Visitor};
 use std::collections::BTreeMap;
@@ -76,6 +76,15 @@ impl NodeLog {
 
     fn group(&mut self, group: u16) -> &mut GroupLog {
         self.groups.entry(group).or_default()
+    }
+
+    /// Whose log it is, as far as it was read.
+    pub(crate) fn owner(&self) -> Owner {
+        match self.is_of_single_server {
+            _ if self.node.is_some() || !self.groups.is_empty() => Owner::Node,
+            true => Owner::Server,
+            false => Owner::Unknown,
+        }
     }
 
     /// Nothing follows: every entry must be whole, and there must be no hole among them.

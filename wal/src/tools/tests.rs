@@ -297,3 +297,48 @@ fn the_directory_of_a_single_server_is_named_to_a_node_and_nothing_is_advised_ag
     );
     assert!(!error.contains("wal repair"), "{error}");
 }
+
+/// The operator of a server's only copy was told that other nodes have what it had, and to empty it.
+#[test]
+fn a_node_that_finds_damage_gives_up_only_what_is_surely_a_nodes() {
+    let options = Options {
+        segment_bytes: 64 << 10,
+        ..Options::new(Scope::Leases, 1_700_000_000_000)
+    };
+    // What a node says of a directory with one flipped bit in the record on this line of its dump.
+    let flipped = |dir: &Path, line: usize| {
+        let (out, _) = text_of(&log::open_dir(dir).unwrap());
+        let words: Vec<&str> = out.lines().nth(line).unwrap().split_whitespace().collect();
+        let (file, offset) = (dir.join(words[0]), words[1].parse::<usize>().unwrap());
+        let whole = std::fs::read(&file).unwrap();
+        let mut bytes = whole.clone();
+        bytes[offset + 21] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let error = crate::open_node(dir, &options).err().unwrap().to_string();
+        std::fs::write(&file, whole).unwrap();
+        error
+    };
+    let temp = tempfile::tempdir().unwrap();
+    let (opened, _) = open_log(temp.path(), &options).unwrap();
+    let wal = opened.start(()).unwrap();
+    for fence in [9, 10] {
+        let ceiling = Record::Ceiling { shard: 0, fence };
+        wal.wait(wal.append(&ceiling)).unwrap();
+    }
+    wal.close(1_700_000_060_000).unwrap();
+    let (node, _, _) = node_dir();
+    for (dir, line, of_node, of_server) in [
+        (temp.path(), 1, true, true),
+        (temp.path(), 2, false, true),
+        (node.path(), 1, true, true),
+        (node.path(), 2, true, false),
+    ] {
+        let error = flipped(dir, line);
+        let damaged = format!("{}/segment-0000000000000001.wal is damaged", dir.display());
+        assert!(error.starts_with(&damaged), "{error}");
+        assert!(error.contains("Nothing was changed."), "{error}");
+        assert_eq!(error.contains("cluster remove"), of_node, "{error}");
+        assert_eq!(error.contains("wal repair"), of_server, "{error}");
+        assert_eq!(error.contains("a single server"), of_server, "{error}");
+    }
+}
