@@ -154,7 +154,7 @@ mod tests {
         let mut state = LedgerState::default();
         state.birth = (cluster_id != 0).then_some(birth);
         state.disks = disks.iter().copied().collect();
-        NodeGate::new(1, 11, NEWEST, SharedLedger::new(state, NEWEST))
+        NodeGate::new(1, 11, NEWEST, SharedLedger::new(state, None, NEWEST))
     }
 
     fn peer(node: NodeId, cluster_id: u128, disk_id: u64) -> Introduction {
@@ -208,7 +208,7 @@ mod tests {
     fn a_node_that_cannot_read_the_log_is_told_what_to_start() {
         let mut state = LedgerState::default();
         state.format = Format(2);
-        let gate = NodeGate::new(1, 11, NEWEST, SharedLedger::new(state, NEWEST));
+        let gate = NodeGate::new(1, 11, NEWEST, SharedLedger::new(state, None, NEWEST));
         let reads = |format| Introduction {
             format,
             ..peer(2, 0, 22)

@@ -85,8 +85,11 @@ pub struct Numbers {
     pub applied_index: AtomicU64,
     /// Batches that the rule of the log ignored.
     pub ignored: AtomicU64,
-    /// Reigns that began, of any node.
+    /// Reigns of any node that began behind `found`.
     pub reigns: AtomicU64,
+    /// The last entry of the log that this node found when it started, committed or not. Those that
+    /// it applies up to there are of the past.
+    found: Option<LogId>,
     /// The latest hash of the leader that this node's did not contradict, behind its entry.
     checked: SyncMutex<(u64, u64)>,
     /// Keys in the ledger, and the cluster's clock, when they were last looked at.
@@ -135,9 +138,11 @@ pub struct Known {
 }
 
 impl SharedLedger {
-    /// A ledger that begins with what was found on the disk. `reads`: what this node reads.
-    pub fn new(state: LedgerState, reads: Format) -> Self {
+    /// A ledger that begins with what was found on the disk. `found`: the last entry that was found
+    /// with it. `reads`: what this node reads.
+    pub fn new(state: LedgerState, found: Option<LogId>, reads: Format) -> Self {
         let numbers = Numbers {
+            found,
             reads: Reads(reads),
             ..Numbers::default()
         };
@@ -245,7 +250,7 @@ impl LedgerState {
             }
             Payload::Normal(command) => {
                 let item = Item::decode(command).map_err(|error| broken(index, error))?;
-                self.apply_item(index, item, heard, numbers)?
+                self.apply_item(entry.log_id, item, heard, numbers)?
             }
         };
         let check_every = CHECK_EVERY.load(Ordering::Relaxed);
@@ -265,11 +270,12 @@ impl LedgerState {
 
     fn apply_item(
         &mut self,
-        index: u64,
+        log_id: LogId,
         item: Item,
         heard: Instant,
         numbers: &Numbers,
     ) -> io::Result<bool> {
+        let index = log_id.index();
         match item {
             Item::Born(birth) => {
                 let is_first = self.birth.is_none();
@@ -289,7 +295,9 @@ impl LedgerState {
                 numbers.reign.send_replace(self.reign);
                 self.seq = 0;
                 self.ledger.begin_reign();
-                numbers.reigns.fetch_add(1, Ordering::Relaxed);
+                if Some(log_id) > numbers.found {
+                    numbers.reigns.fetch_add(1, Ordering::Relaxed);
+                }
                 Ok(true)
             }
             Item::Batch(batch) => self.apply_batch(index, &batch, heard, numbers),

@@ -95,7 +95,7 @@ impl Node {
             hash: numbers.checked().1,
             keys,
             ignored: numbers.ignored.load(Ordering::Relaxed),
-            reigns: self.reigns(),
+            reigns: numbers.reigns.load(Ordering::Relaxed),
             members: self.members(),
         }
     }

@@ -66,8 +66,6 @@ pub(crate) struct Inner {
     pub(crate) image: KeptImage,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) standing: watch::Receiver<Standing>,
-    /// Reigns that had begun before this start, and that the ledger counts when it replays them.
-    pub(crate) replayed_reigns: u64,
     /// When openraft had read what it knew before this start.
     pub(crate) begun: InstantOf<Types>,
     pub(crate) tasks: Vec<JoinHandle<()>>,

@@ -38,12 +38,6 @@ pub struct NodeNumbers {
 }
 
 impl Node {
-    /// Reigns of any node that this node has learned of since it started.
-    pub(crate) fn reigns(&self) -> u64 {
-        let applied = self.ledger().numbers().reigns.load(Ordering::Relaxed);
-        applied.saturating_sub(self.inner.replayed_reigns)
-    }
-
     /// What it counts.
     pub fn numbers(&self) -> NodeNumbers {
         let metrics = self.inner.raft.metrics().borrow_watched().clone();
@@ -61,7 +55,7 @@ impl Node {
         NodeNumbers {
             term: metrics.current_term,
             leader: metrics.current_leader.filter(|_| hears),
-            reigns: self.reigns(),
+            reigns: numbers.reigns.load(Ordering::Relaxed),
             applied_index: numbers.applied_index.load(Ordering::Relaxed),
             ignored_batches: numbers.ignored.load(Ordering::Relaxed),
             commit_us: commits.us.counts(),

@@ -1,7 +1,7 @@
 //! Starting a node: openraft, the log and the peers are put together, and a few tasks look after
 //! them for as long as the node runs.
 
-use crate::codec::{DecodeError, Reader};
+use crate::codec::DecodeError;
 use crate::entry::{Format, Item};
 use crate::gate::NodeGate;
 use crate::host;
@@ -13,8 +13,8 @@ use crate::peer::{self, ClusterKey, Gate, PeerTls, Peers, Transport, Wire};
 use crate::question::Question;
 use crate::random::random_u64;
 use crate::standing::{Asker, Standing, heard_at, watch_standing};
-use crate::store::{OnFailure, Store};
-use crate::types::{LogId, Member, NodeId, Payload, Types};
+use crate::store::{OnFailure, Store, log_id};
+use crate::types::{LogId, Member, NodeId, Types};
 use bytes::Bytes;
 use disk::Disk;
 use openraft::async_runtime::WatchReceiver;
@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use wal::{FoundEntry, GroupLog, NodeLog, Record, WalError};
+use wal::{GroupLog, NodeLog, Record, WalError};
 
 /// How often the leader looks whether the log knows the disks of all nodes.
 const DISKS_EVERY: Duration = Duration::from_millis(500);
@@ -193,8 +193,8 @@ impl Node {
                 disk
             }
         };
-        let replayed_reigns = replayed_reigns(&group, state.applied);
-        let ledger = SharedLedger::new(state, settings.reads);
+        let found = last_found(&group, state.applied);
+        let ledger = SharedLedger::new(state, found, settings.reads);
         let store = Store::new(GROUP, wal, waiting, &mut group).map_err(NodeError::Entry)?;
         let gate = Arc::new(NodeGate::new(id, disk, settings.reads, ledger.clone()));
         let machine = Machine::new(ledger.clone(), image, store.clone(), id, disk);
@@ -250,7 +250,6 @@ impl Node {
                 image: KeptImage::default(),
                 leadership,
                 standing,
-                replayed_reigns,
                 begun,
                 tasks,
             }),
@@ -274,19 +273,11 @@ pub fn start_on_tcp(
     Box::pin(Node::start(found, Wire::new(tls), listener))
 }
 
-/// How many reigns begin in the entries that were found and are yet to be applied. One that cannot
-/// be read is refused elsewhere.
-fn replayed_reigns(found: &GroupLog, applied: Option<LogId>) -> u64 {
-    let from = applied.map_or(0, |applied| applied.index() + 1);
-    let begins = |entry: &FoundEntry| {
-        let payload = Reader::new(Bytes::copy_from_slice(&entry.payload)).payload();
-        let Ok(Payload::Normal(command)) = payload else {
-            return false;
-        };
-        matches!(Item::decode(&command), Ok(Item::Reign { .. }))
-    };
-    let entries = found.entries.range(from..);
-    entries.filter(|(_, entry)| begins(entry)).count() as u64
+/// The last entry that this node had when it stopped. `applied`: that of its image, which may be
+/// ahead of all entries.
+fn last_found(log: &GroupLog, applied: Option<LogId>) -> Option<LogId> {
+    let last = log.entries.values().next_back().map(|entry| entry.id);
+    last.or(log.purged).map(log_id).max(applied)
 }
 
 fn config(timing: Timing) -> Config {

@@ -229,7 +229,7 @@ mod tests {
 
     fn machine(disk: &Arc<ForgetfulDisk>) -> Machine {
         let (store, _) = open(disk);
-        let ledger = SharedLedger::new(LedgerState::default(), Format::NEWEST);
+        let ledger = SharedLedger::new(LedgerState::default(), None, Format::NEWEST);
         Machine::new(ledger, None, store, 1, 5)
     }
 

@@ -3,15 +3,14 @@ use crate::types::{Command, LeaderId};
 use bytes::{BufMut, Bytes};
 use wal::{Batch, Lease, Record};
 
+fn id(term: u64, index: u64) -> LogId {
+    let leader_id = LeaderId { term, node_id: 1 };
+    LogId::new(leader_id, index)
+}
+
 fn entry(index: u64, item: &Item) -> Entry {
     Entry {
-        log_id: LogId::new(
-            LeaderId {
-                term: 1,
-                node_id: 1,
-            },
-            index,
-        ),
+        log_id: id(1, index),
         payload: Payload::Normal(item.encode()),
     }
 }
@@ -110,6 +109,31 @@ fn only_what_the_rule_of_the_log_allows_counts() {
     assert!(apply(&mut state, 10, &batch(8, 1, 2_002, &[])));
     assert_eq!(held(&mut state), [5]);
     assert_eq!(state.ledger.ceiling_max(), 100);
+}
+
+/// All reigns in the log that was found were taken off the count, also those that another leader
+/// truncated, and those that its image skipped. So as many later ones were not counted.
+#[test]
+fn a_reign_counts_unless_the_node_had_it_when_it_started() {
+    let numbers = Numbers {
+        found: Some(id(2, 4)),
+        ..Numbers::default()
+    };
+    let mut state = LedgerState::default();
+    let count = |state: &mut LedgerState, log_id| {
+        let payload = Payload::Normal(Item::Reign { node: 1 }.encode());
+        let entry = Entry { log_id, payload };
+        state.apply(&entry, Instant::now(), &numbers).unwrap();
+        numbers.reigns.load(Ordering::Relaxed)
+    };
+    assert_eq!(count(&mut state, id(1, 0)), 0);
+    assert_eq!(count(&mut state, id(2, 1)), 0);
+    // A later leader has truncated the other three.
+    assert_eq!(count(&mut state, id(3, 2)), 1);
+    assert_eq!(count(&mut state, id(3, 3)), 2);
+    // Its image has skipped some.
+    state.applied = Some(id(3, 8));
+    assert_eq!(count(&mut state, id(3, 9)), 3);
 }
 
 #[test]

@@ -461,3 +461,21 @@ async fn reigns_from_before_the_start_are_not_counted() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+#[test]
+fn the_last_entry_that_was_found_is_that_of_the_log_or_of_the_image() {
+    let id = |term, index| wal::EntryId {
+        term,
+        node: 1,
+        index,
+    };
+    let mut log = GroupLog::default();
+    assert_eq!(last_found(&log, None), None);
+    log.purged = Some(id(1, 4));
+    assert_eq!(last_found(&log, None), Some(log_id(id(1, 4))));
+    log.entries.entry(5).or_default().id = id(2, 5);
+    assert_eq!(last_found(&log, None), Some(log_id(id(2, 5))));
+    for (image, last) in [(id(1, 4), id(2, 5)), (id(2, 9), id(2, 9))] {
+        assert_eq!(last_found(&log, Some(log_id(image))), Some(log_id(last)));
+    }
+}
