@@ -106,11 +106,7 @@ impl Rounds {
     /// In a cluster: says now and then that each core has ended a turn.
     fn end_turns(&mut self, now: Tick) {
         let journal = &self.storage.journal;
-        if self
-            .turns
-            .are_due(now, journal.settled(), journal.barrier())
-            && snapshot::have_cores_append(&self.shared)
-        {
+        if self.turns.are_due(now, journal.settled()) && snapshot::have_cores_append(&self.shared) {
             self.turns.ended(journal.append(&Record::TurnsEnded));
         }
     }

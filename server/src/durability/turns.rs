@@ -1,23 +1,22 @@
 //! When the cores of a cluster's leader are asked to end their turns, so that all ledgers can
 //! forget what is over.
+//!
+//! A leader goes on with it while nothing else happens. The record that follows is also its probe
+//! of the majority: an idle leader proposes nothing else for seconds, and a reign ends when an
+//! entry of it is not confirmed in time.
 
 use engine::Tick;
 use wal::Ticket;
 
-/// How often they are asked.
+/// How often they are asked. A lost majority ends the reign of an idle leader by so much later than
+/// that of one that has something to write down.
 const EVERY_MS: u64 = 2_000;
-
-/// After so many times everything that is over is forgotten: the ledger clears out a quarter of its
-/// parts in each, and keeps for three what it heard last.
-const TIMES: u32 = 8;
 
 /// When they were asked last, and for what.
 pub(super) struct Turns {
     asked: Tick,
-    /// The record that says so, which was the last one then.
+    /// The record that says so.
     last_record: Ticket,
-    /// How often they will be asked although nothing is appended.
-    times_left: u32,
 }
 
 impl Turns {
@@ -25,27 +24,21 @@ impl Turns {
         Turns {
             asked: now,
             last_record: Ticket::ZERO,
-            times_left: 0,
         }
     }
 
-    /// Whether they are to be asked now. `settled` is committed, and `appended` was appended last.
+    /// Whether they are to be asked now. `settled` is committed.
     ///
     /// When the record is applied, sessions and leases are forgotten that had ended by the stamp of
     /// the one before. No turn may be older than that stamp, or its core may have prolonged one of
     /// them in time and say so too late. A record has its stamp only when it is proposed, so it
     /// must be settled first, however long that takes.
-    pub(super) fn are_due(&mut self, now: Tick, settled: Ticket, appended: Ticket) -> bool {
+    pub(super) fn are_due(&mut self, now: Tick, settled: Ticket) -> bool {
         if self.asked.ms_until(now) < EVERY_MS || settled < self.last_record {
             return false;
         }
         self.asked = now;
-        if appended != self.last_record {
-            self.times_left = TIMES;
-        }
-        let is_due = self.times_left > 0;
-        self.times_left = self.times_left.saturating_sub(1);
-        is_due
+        true
     }
 
     /// All cores have ended a turn, as this record says.
@@ -58,32 +51,32 @@ impl Turns {
 mod tests {
     use super::*;
 
-    #[test]
-    fn turns_end_again_only_behind_the_commit_of_the_record_before() {
-        let tick = |times: u64| Tick::from_ms(times * EVERY_MS);
-        let ticket = |number: u64| Ticket::from_bits(number);
-        let mut turns = Turns::new(tick(0));
-        assert!(turns.are_due(tick(1), ticket(0), ticket(9)));
-        turns.ended(ticket(10));
-        // Records that others append meanwhile make no difference.
-        assert!(!turns.are_due(tick(2), ticket(9), ticket(20)));
-        assert!(!turns.are_due(tick(50), ticket(9), ticket(20)));
-        assert!(turns.are_due(tick(51), ticket(10), ticket(20)));
+    fn tick(times: u64) -> Tick {
+        Tick::from_ms(times * EVERY_MS)
+    }
+
+    fn ticket(number: u64) -> Ticket {
+        Ticket::from_bits(number)
     }
 
     #[test]
-    fn they_go_on_for_some_times_when_nothing_is_appended_any_more() {
-        let mut turns = Turns::new(Tick::from_ms(0));
-        let mut last = Ticket::from_bits(1);
-        let mut times = 0;
+    fn turns_end_again_only_behind_the_commit_of_the_record_before() {
+        let mut turns = Turns::new(tick(0));
+        assert!(turns.are_due(tick(1), ticket(0)));
+        turns.ended(ticket(10));
+        assert!(!turns.are_due(tick(2), ticket(9)));
+        assert!(!turns.are_due(tick(50), ticket(9)));
+        assert!(turns.are_due(tick(51), ticket(10)));
+    }
+
+    /// They were to end after some times, and did not only because the keeper writes the time down.
+    /// Without them an idle leader would not notice that its majority is gone.
+    #[test]
+    fn turns_go_on_to_end_when_nothing_else_is_appended() {
+        let mut turns = Turns::new(tick(0));
         for round in 1..100 {
-            let now = Tick::from_ms(round * EVERY_MS);
-            if turns.are_due(now, last, last) {
-                times += 1;
-                last = Ticket::from_bits(1 + times);
-                turns.ended(last);
-            }
+            assert!(turns.are_due(tick(round), ticket(round - 1)), "{round}");
+            turns.ended(ticket(round));
         }
-        assert_eq!(times, u64::from(TIMES));
     }
 }
