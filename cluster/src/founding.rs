@@ -22,9 +22,10 @@ use crate::random::{random_key, random_u64};
 use crate::store::log_id;
 use crate::types::{Entry, LogId, Member, Membership, NodeId, StoredMembership};
 use bytes::Bytes;
+use disk::Disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use wal::{EntryId, FENCE_MAX, FENCES_MARGIN, Options, PART_BYTES_MAX, Record, Scope, WalError};
@@ -33,15 +34,36 @@ use wal::{EntryId, FENCE_MAX, FENCES_MARGIN, Options, PART_BYTES_MAX, Record, Sc
 /// itself does not start with it: it would grant what the cluster's clients hold.
 pub const ADOPTED_FILE: &str = "adopted-by-a-cluster";
 
+/// What that file is called until all of it is on the disk.
+const ADOPTED_DRAFT: &str = "adopted-by-a-cluster.new";
+
+/// What it says, for people.
+const ADOPTED_TEXT: &[u8] =
+    b"The locks and sessions of this directory go on in a cluster. Delete this file only to go back for good,\n\
+    when no node of that cluster runs any more.\n";
+
 /// Puts [`ADOPTED_FILE`] into the directory of a single server.
-pub fn mark_adopted(dir: &Path) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(dir.join(ADOPTED_FILE))?;
-    file.write_all(
-        b"The locks and sessions of this directory go on in a cluster. Delete this file only to go back for good,\n\
-        when no node of that cluster runs any more.\n",
-    )?;
-    file.sync_all()?;
-    std::fs::File::open(dir)?.sync_all()
+///
+/// When it fails, no cluster has the directory, and its server must start again. So it leaves no
+/// such file, unless the disk refuses to remove it too.
+pub fn mark_adopted(disk: &dyn Disk) -> io::Result<()> {
+    let marked = write_mark(disk);
+    if marked.is_err() {
+        // Both: a change of names may take effect and be reported as failed all the same. What
+        // fails here is the same disk again, and the first error says more.
+        let _ = disk.remove(ADOPTED_DRAFT);
+        let _ = disk.remove(ADOPTED_FILE);
+        let _ = disk.sync_dir();
+    }
+    marked
+}
+
+fn write_mark(disk: &dyn Disk) -> io::Result<()> {
+    let file = disk.create(ADOPTED_DRAFT, 0)?;
+    file.write_at(ADOPTED_TEXT, 0)?;
+    file.sync_data()?;
+    disk.rename(ADOPTED_DRAFT, ADOPTED_FILE)?;
+    disk.sync_dir()
 }
 
 /// The entry that the first image is named after.
@@ -72,7 +94,7 @@ pub enum FoundingError {
     /// What it says cannot be read.
     Decode(DecodeError),
     /// An entry cannot be applied.
-    Entry(std::io::Error),
+    Entry(io::Error),
     /// There is nothing in it.
     Nothing(PathBuf),
     /// The single server did not stop in good order.
@@ -324,3 +346,6 @@ fn read_node(dir: &Path, now_unix_ms: u64) -> Result<LedgerState, FoundingError>
         None => Err(nothing()),
     }
 }
+
+#[cfg(test)]
+mod tests;

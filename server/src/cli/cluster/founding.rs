@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
-use wal::{Utc, WalError};
+use wal::{DirDisk, Utc, WalError};
 
 /// Make a new cluster from a backup, or from the directory of one node when a majority is lost for
 /// good
@@ -131,14 +131,8 @@ pub(super) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
         .write(&new, args.node_id)
         .map_err(|error| cannot(&new, error))?;
     // First, so that there is no moment when both could serve.
-    mark_adopted(dir).map_err(|error| {
-        let message = format_args!(
-            "cannot write {}: {error}. Remove {}, and try again",
-            mark.display(),
-            new.display()
-        );
-        Failure::new(Code::No, message)
-    })?;
+    let marked = DirDisk::open(dir).and_then(|disk| mark_adopted(&disk));
+    marked.map_err(|error| not_marked(&mark, &new, &error))?;
     let moved = std::fs::rename(dir, &old).and_then(|()| std::fs::rename(&new, dir));
     moved.map_err(|error| not_moved(dir, &new, &old, &error))?;
     print(&format!(
@@ -149,6 +143,17 @@ pub(super) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
         next_steps(args.node_id, dir)
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn not_marked(mark: &Path, new: &Path, error: &io::Error) -> Failure {
+    Failure::new(
+        Code::No,
+        format_args!(
+            "cannot write {0}: {error}. No cluster has adopted this directory. Remove {1}, and {0} if it is there, and try again",
+            mark.display(),
+            new.display()
+        ),
+    )
 }
 
 fn not_moved(dir: &Path, new: &Path, old: &Path, error: &io::Error) -> Failure {
