@@ -134,13 +134,14 @@ impl std::error::Error for SettingError {}
 /// Makes `Config`, its defaults and `SETTINGS` out of one table.
 ///
 /// An entry reads: its meaning, its name and type, its default, the kind of text it is written as,
-/// and perhaps its range.
+/// and perhaps its range, and why it has that one.
 macro_rules! settings {
     ($(
         $heading:literal {
             $(
                 $(#[doc = $doc:literal])+
-                $name:ident: $type:ty = $default:expr, $kind:expr $(, in $range:expr)?;
+                $name:ident: $type:ty = $default:expr, $kind:expr
+                    $(, in $range:expr $(, because $why:literal)?)?;
             )+
         }
     )+) => {
@@ -169,14 +170,21 @@ macro_rules! settings {
                     config.$name = (KIND.parse)(text)?;
                     Ok(())
                 },
-                check: |config| KIND.check(&config.$name, settings!(@range $($range)?)),
+                check: |config| {
+                    let checked = KIND.check(&config.$name, settings!(@option $($range)?));
+                    let why: Option<&str> = settings!(@option $($($why)?)?);
+                    checked.map_err(|problem| match why {
+                        Some(why) => format!("{problem}: {why}"),
+                        None => problem,
+                    })
+                },
                 show: |config| (KIND.show)(&config.$name),
                 to_toml: |config| KIND.to_toml(&config.$name),
             }
         },)+)+];
     };
-    (@range $range:expr) => { Some($range) };
-    (@range) => { None };
+    (@option $what:expr) => { Some($what) };
+    (@option) => { None };
 }
 
 settings! {
@@ -273,8 +281,11 @@ settings! {
         /// an empty node waits to be added to a cluster that there is.
         bootstrap: bool = false, SWITCH;
         /// How long a silent leader is waited for before another node stands for election: between
-        /// this and twice this. Leaders show themselves five times as often.
-        election_timeout: Duration = Duration::from_millis(400), TIME, in Duration::from_millis(100)..=Duration::from_secs(60);
+        /// this and twice this. Leaders show themselves five times as often, and one that is silent
+        /// for 2s is not counted as leading, so this is 5s at most.
+        election_timeout: Duration = Duration::from_millis(400), TIME,
+            in Duration::from_millis(100)..=ELECTION_TIMEOUT_MAX,
+            because "leaders show themselves five times as often, and one that is silent for 2s is not counted as leading";
     }
     "Threads" {
         /// I/O threads. 0 is one per core.
@@ -351,6 +362,9 @@ settings! {
     }
 }
 
+/// With this, leaders show themselves every second. More rarely, and the others would often take a
+/// healthy leader for gone: `node/server.rs` has the assertion.
+pub(crate) const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// Below this a timeout would cut off honest clients.
 const SHORTEST: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -136,6 +136,11 @@ fn a_bad_value_names_its_place_and_what_is_allowed() {
         "FENCEPOST_SESSION_TTL: 99ms is out of range, 100ms to 1d are allowed"
     );
     assert_eq!(
+        refusal(sources(&[], &[("election_timeout", "6s")])),
+        "--election-timeout: 6s is out of range, 100ms to 5s are allowed: leaders show themselves five times as often, \
+         and one that is silent for 2s is not counted as leading"
+    );
+    assert_eq!(
         refusal_of_file("# limits\n\nkeys_max = -1\n"),
         "fencepost.toml:3: keys_max: \"-1\" is not a whole number that fits here"
     );

@@ -1,7 +1,7 @@
 //! A node from its start to its stop: one office after the other.
 
 use super::office::{Lasting, NotBegun, Office};
-use crate::config::Config;
+use crate::config::{Config, ELECTION_TIMEOUT_MAX};
 use crate::conn::places::Places;
 use crate::conn::secure::{Certificates, announce};
 use crate::core::cluster_view::waits_for;
@@ -19,6 +19,7 @@ use crate::system::standby::Standby;
 use cluster::entry::Format;
 use cluster::node::Node;
 use cluster::peer::{ClusterKey, PeerTls};
+use cluster::standing::GONE_AFTER;
 use cluster::start::{FoundNode, NodeError, NodeSettings, Timing, start_on_tcp};
 use cluster::types::Member;
 use std::collections::BTreeMap;
@@ -41,6 +42,13 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Leaders show themselves so many times in one election timeout.
 const HEARTBEATS: u64 = 5;
+
+// One heartbeat may fail to come before a leader that shows itself as rarely as a setting can ask
+// for is called gone.
+const _: () = {
+    let heartbeat_ms_max = ELECTION_TIMEOUT_MAX.as_millis() as u64 / HEARTBEATS;
+    assert!(2 * heartbeat_ms_max <= GONE_AFTER.as_millis() as u64);
+};
 
 /// A running node of a cluster. Dropping it stops it.
 pub struct NodeServer {
