@@ -16,7 +16,9 @@ pub enum Pause {
     BeforeTakenAway,
     /// All requests that were read are decided; what they have to write down is not appended yet.
     BeforeAppend,
+    /// Not a core, but a thread that waits until each core has ended its turn: one has not yet.
+    AwaitsCores,
 }
 
-/// Called by a core's thread at each of these moments.
+/// Called by the thread that comes to one of these moments.
 pub(crate) type PauseHook = Arc<dyn Fn(Pause) + Send + Sync>;

@@ -2,6 +2,7 @@
 //! goes on. At a clean stop nothing goes on, and the snapshot is exact.
 
 use crate::core::mail::Mail;
+use crate::core::pauses::Pause;
 use crate::core::shared::Shared;
 use crate::storage::Storage;
 use engine::{Cursor, Fence, Held, Mode, SessionId, Tick};
@@ -62,6 +63,7 @@ pub(super) fn have_cores_append(shared: &Shared) -> bool {
         if all_done.recv_timeout(CORES_LOOK) == Err(RecvTimeoutError::Disconnected) {
             return true;
         }
+        shared.pause(Pause::AwaitsCores);
     }
     false
 }

@@ -91,7 +91,8 @@ impl Builder {
         self
     }
 
-    /// For tests of what two cores do at once: called by a core's thread between two of its steps.
+    /// For tests of what two cores do at once: called by a core's thread between two of its steps,
+    /// and by a thread that waits for the cores.
     #[doc(hidden)]
     pub fn on_pause(mut self, hook: impl Fn(Pause) + Send + Sync + 'static) -> Self {
         self.on_pause = Some(Arc::new(hook));

@@ -16,7 +16,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
 use wal::Disk;
 
 /// Of leases and sessions: in `fence`, too, they are written down one by one.
@@ -35,6 +34,8 @@ struct Stop {
 struct State {
     armed: Option<Pause>,
     is_stopped: bool,
+    /// A thread was seen that waits for a core to end its turn.
+    is_awaited: bool,
     /// The core that had something to write down last.
     core: Option<ThreadId>,
 }
@@ -54,6 +55,10 @@ impl Drop for Stopped<'_> {
 impl Stop {
     fn pass(&self, at: Pause) {
         let mut state = self.state.lock().unwrap();
+        if at == Pause::AwaitsCores {
+            state.is_awaited = true;
+            return;
+        }
         state.core = Some(thread::current().id());
         if state.armed == Some(at) {
             state.armed = None;
@@ -72,6 +77,15 @@ impl Stop {
     fn until_stopped(&self) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| !state.is_stopped));
+    }
+
+    fn forget_awaited(&self) {
+        self.state.lock().unwrap().is_awaited = false;
+    }
+
+    /// Whether a thread waits for the core that is stopped, and has since that was forgotten.
+    fn is_awaited(&self) -> bool {
+        self.state.lock().unwrap().is_awaited
     }
 
     /// The core that does this, which has something to write down.
@@ -339,27 +353,25 @@ fn an_operator_is_answered_when_the_end_of_a_long_lock_is_on_the_disk() {
     assert_eq!(count, 0);
 }
 
-/// Longer than it takes to begin and finish a snapshot that waits for no core.
-const MOMENT: Duration = Duration::from_secs(2);
-
-/// The snapshots that there are.
-fn snapshots(directory: &Path) -> Vec<String> {
+/// The newest snapshot that there is. Their names are in the order of their beginnings.
+fn newest_snapshot(directory: &Path) -> Option<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with("snapshot-")).collect()
+    names.filter(|name| name.starts_with("snapshot-")).max()
 }
 
-/// Has the server write so much that it wants snapshots, until one has come that was begun
-/// meanwhile, or the moment is over.
-fn write_for_a_moment(redis: &mut Redis<TcpStream>, directory: &Path) {
-    let over = Instant::now() + MOMENT;
+/// Has the server write so much that it wants snapshots, until one waits for the core that is
+/// stopped, or was finished without it.
+fn write_until_a_snapshot_waits(redis: &mut Redis<TcpStream>, directory: &Path, stop: &Stop) {
+    stop.forget_awaited();
     // The first may have been begun before.
     for _ in 0..2 {
-        let before = snapshots(directory);
-        while snapshots(directory) == before && Instant::now() < over {
+        let before = newest_snapshot(directory);
+        until("a snapshot waits for the core, or has come", || {
             assert_eq!(redis.say("SET filler v"), "OK");
             assert_eq!(redis.number("DEL filler"), 1);
-        }
+            stop.is_awaited() || newest_snapshot(directory) != before
+        });
     }
 }
 
@@ -382,7 +394,7 @@ fn a_snapshot_waits_for_a_core_that_has_not_written_down_what_it_decided() {
     let asked = one.send(&acquire("k", HOUR_MS, 0));
     stop.until_stopped();
     assert_eq!(redis.number("DEL k"), 1);
-    write_for_a_moment(&mut redis, directory.path());
+    write_until_a_snapshot_waits(&mut redis, directory.path(), &stop);
     drop(stopped);
     let fence = one.reply(asked, granted);
 
