@@ -6,6 +6,7 @@
 //! | `server.rs` | the node from its start to its stop; `hold_offices`: when it begins to    |
 //! |             | lead or to follow, and when the connections of the last office end        |
 //! | `office.rs` | one stretch of time as leader or follower: engine, cores and connections  |
+//! | `member.rs` | where the node is reached, as it tells the others                         |
 //! | `story.rs`  | the log lines of an election                                              |
 //!
 //! What connections and HTTP see of the cluster is in `core/cluster_view.rs`.
@@ -14,6 +15,7 @@
 //! in it may never have happened; the next leader, the same node perhaps, builds a new one from its
 //! ledger (`cluster/src/ledger.rs`).
 
+mod member;
 mod office;
 mod server;
 mod story;

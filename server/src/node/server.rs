@@ -1,5 +1,6 @@
 //! A node from its start to its stop: one office after the other.
 
+use super::member::{first_members, own_member};
 use super::office::{Lasting, NotBegun, Office};
 use crate::config::{Config, ELECTION_TIMEOUT_MAX};
 use crate::conn::places::Places;
@@ -116,7 +117,7 @@ impl NodeServer {
             Some(disk) => disk,
             None => open_dir(&config.data_dir)?,
         };
-        let member = member(&config, local_addr, redis_addr);
+        let member = own_member(&config, local_addr, redis_addr);
         let found = FoundNode::read(NodeSettings {
             node: config.node_id,
             bootstrap: first_members(&config, &member),
@@ -379,46 +380,6 @@ fn bind_peers(config: &Config) -> Result<(std::net::TcpListener, SocketAddr), St
     listener.set_nonblocking(true).map_err(cannot)?;
     let bound = listener.local_addr().map_err(cannot)?;
     Ok((listener, bound))
-}
-
-/// Where this node is reached.
-fn member(config: &Config, local_addr: SocketAddr, redis_addr: Option<SocketAddr>) -> Member {
-    let peer = config.peers.address_of(config.node_id).unwrap_or_default();
-    let or = |advertised: &str, bound: Option<SocketAddr>| match (advertised, bound) {
-        // An address that stands for all of a machine's is of no use elsewhere. The other nodes
-        // reach this one by its own address among the peers, so clients are told that host.
-        ("", Some(bound)) if bound.ip().is_unspecified() => match peer.rsplit_once(':') {
-            Some((host, _)) => format!("{host}:{}", bound.port()),
-            None => bound.to_string(),
-        },
-        ("", bound) => bound.map(|bound| bound.to_string()).unwrap_or_default(),
-        (advertised, _) => advertised.to_owned(),
-    };
-    Member {
-        peer: peer.to_owned(),
-        client: or(&config.advertise, Some(local_addr)),
-        redis: or(&config.advertise_redis, redis_addr),
-    }
-}
-
-/// The first members of a new cluster, if this node is to make it: the one with the lowest id does.
-/// Where clients reach the others, those say themselves.
-fn first_members(config: &Config, own: &Member) -> BTreeMap<u64, Member> {
-    let makes_it = config.peers.iter().next().map(|(id, _)| id) == Some(config.node_id);
-    if !config.bootstrap || !makes_it {
-        return BTreeMap::new();
-    }
-    let members = config.peers.iter().map(|(id, peer)| {
-        let member = match id == config.node_id {
-            true => own.clone(),
-            false => Member {
-                peer: peer.to_owned(),
-                ..Member::default()
-            },
-        };
-        (id, member)
-    });
-    members.collect()
 }
 
 /// Starts openraft on a thread of its own.
