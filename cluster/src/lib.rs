@@ -5,6 +5,7 @@
 //!
 //! | file         | what                                                                         |
 //! |--------------|------------------------------------------------------------------------------|
+//! | `address.rs` | which addresses other machines can dial                                      |
 //! | `types.rs`   | the types that openraft is built with                                        |
 //! | `codec.rs`   | its values as bytes, on disk and between nodes                               |
 //! | `entry.rs`   | what entries say, and which of them count                                    |
@@ -25,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod backup;
 pub mod clock;
 pub mod codec;

@@ -1,5 +1,6 @@
 //! Who belongs to the cluster: its status, and changes. Tools ask any node; the leader acts.
 
+use crate::address::check_peer;
 use crate::entry::Item;
 use crate::ledger::Machine;
 use crate::node::Node;
@@ -146,6 +147,7 @@ impl Node {
                         "the id {node} was used before: give the new node one that was not, and an empty directory"
                     ));
                 }
+                check_peer(node, &peer).map_err(Refusal::Said)?;
                 let member = Member {
                     peer,
                     client,

@@ -134,6 +134,7 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
             "one node is added at a time: write its id and address, like 4=10.0.0.4:7500",
         ));
     };
+    parsed.check().map_err(Failure::usage)?;
     // Where clients reach it, the node says itself.
     let question = Question::Add {
         node,

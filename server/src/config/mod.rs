@@ -18,6 +18,7 @@ pub use load::{ConfigError, Loaded, Origin, Sources};
 pub use peers::Peers;
 pub use value::{parse_time, show_time};
 
+use cluster::address::check_advertised;
 use protocol::limits;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -262,7 +263,8 @@ settings! {
         peers: Peers = Peers::default(), PEERS;
         /// Where this node listens for the others. Off: at its own address in peers.
         peer_listen: Option<SocketAddr> = None, ADDRESS_OR_OFF;
-        /// Where clients reach this node, host and port, as other nodes tell them. Empty: listen.
+        /// Where clients reach this node, host and port, as other nodes tell them. Empty: listen,
+        /// or its host in peers where it listens on all addresses.
         advertise: String = String::new(), HOST;
         /// The same for clients of Redis. Empty: redis_listen.
         advertise_redis: String = String::new(), HOST;
@@ -484,6 +486,17 @@ impl Config {
                     "this names the nodes of a cluster, but node_id does not say which one this server is; give --node-id too",
                 ),
             };
+        }
+        let told = [
+            ("peers", self.peers.check()),
+            ("advertise", check_advertised(&self.advertise, "--listen")),
+            (
+                "advertise_redis",
+                check_advertised(&self.advertise_redis, "--redis-listen"),
+            ),
+        ];
+        for (setting, checked) in told {
+            checked.or_else(|problem| refuse(setting, &problem))?;
         }
         if self.durability != Durability::Lease {
             return refuse(

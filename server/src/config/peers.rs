@@ -1,5 +1,6 @@
 //! The nodes of a cluster, as a setting: `1=10.0.0.1:7500,2=10.0.0.2:7500`.
 
+use cluster::address::check_peer;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -43,6 +44,12 @@ impl Peers {
             ));
         }
         Ok(Peers(nodes))
+    }
+
+    /// Refuses addresses that the nodes could not dial. The error says what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        self.iter()
+            .try_for_each(|(node, address)| check_peer(node, address))
     }
 
     /// There are none.

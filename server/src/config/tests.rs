@@ -381,3 +381,48 @@ fn short_times_have_microseconds() {
         .unwrap();
     assert_eq!(setting.show(&config), "1500us");
 }
+
+/// Nodes took them, told each other and their clients, and each dialled itself.
+#[test]
+fn addresses_that_others_are_told_name_a_machine() {
+    let node = |peers: &str, more: &[(&str, &str)]| {
+        let mut flags = vec![
+            ("node_id", "1"),
+            ("peers", peers),
+            ("durability", "lease"),
+            ("cluster_key_file", "key"),
+        ];
+        flags.extend(more);
+        sources(&[], &flags).load()
+    };
+    let refused = |peers: &str, more: &[(&str, &str)]| node(peers, more).unwrap_err().to_string();
+    let good = "1=10.0.0.1:7500,2=10.0.0.2:7500";
+    for wildcard in ["0.0.0.0:7500", "[::]:7500"] {
+        let listens = [("peer_listen", wildcard), ("advertise", "10.0.0.1:7400")];
+        assert!(node(good, &listens).is_ok(), "it may listen there");
+        for node in [1, 2] {
+            let entry = format!("{node}={wildcard}");
+            let error = refused(
+                &good.replace(&format!("{node}=10.0.0.{node}:7500"), &entry),
+                &[],
+            );
+            assert!(error.starts_with(&format!("--peers: {entry} ")), "{error}");
+            assert!(error.contains("--peer-listen"), "{error}");
+        }
+        for (setting, flag, listen) in [
+            ("advertise", "--advertise", " --listen "),
+            ("advertise_redis", "--advertise-redis", " --redis-listen "),
+        ] {
+            let error = refused(good, &[(setting, wildcard)]);
+            let begin = format!("{flag}: {wildcard} stands for all");
+            assert!(error.starts_with(&begin), "{error}");
+            assert!(error.contains(listen), "{error}");
+        }
+    }
+    let by_hand = Config {
+        peers: Peers::new([(1, "0.0.0.0:7500".to_owned())]),
+        node_id: 1,
+        ..Config::default()
+    };
+    assert_eq!(by_hand.check().unwrap_err().setting, "peers");
+}

@@ -1,6 +1,7 @@
 //! Where this node is reached, as it tells the other nodes and they tell clients.
 
 use crate::config::Config;
+use cluster::address::is_wildcard;
 use cluster::types::Member;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ pub(super) fn own_member(
     let or = |advertised: &str, bound: Option<SocketAddr>| match (advertised, bound) {
         // An address that stands for all of a machine's is of no use elsewhere. The other nodes
         // reach this one by its own address among the peers, so clients are told that host.
-        ("", Some(bound)) if bound.ip().is_unspecified() => match peer.rsplit_once(':') {
+        ("", Some(bound)) if is_wildcard(&bound.to_string()) => match peer.rsplit_once(':') {
             Some((host, _)) => format!("{host}:{}", bound.port()),
             None => bound.to_string(),
         },
@@ -26,6 +27,24 @@ pub(super) fn own_member(
         peer: peer.to_owned(),
         client: or(&config.advertise, Some(local_addr)),
         redis: or(&config.advertise_redis, redis_addr),
+    }
+}
+
+/// Says which host clients are told where it was not given: perhaps only nodes reach it.
+pub(super) fn say_what_clients_are_told(config: &Config, own: &Member) {
+    let listens = |address: &SocketAddr| is_wildcard(&address.to_string());
+    if config.advertise.is_empty() && listens(&config.listen) {
+        tracing::info!(
+            address = own.client,
+            "clients are told the host at which the other nodes reach this one, as --listen names none; --advertise says another"
+        );
+    }
+    if config.advertise_redis.is_empty() && config.redis_listen.as_ref().is_some_and(listens) {
+        tracing::info!(
+            address = own.redis,
+            "clients of Redis are told the host at which the other nodes reach this one, as --redis-listen names none; \
+             --advertise-redis says another"
+        );
     }
 }
 
@@ -47,4 +66,29 @@ pub(super) fn first_members(config: &Config, own: &Member) -> BTreeMap<u64, Memb
         (id, member)
     });
     members.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Peers;
+
+    #[test]
+    fn clients_are_told_the_host_of_the_peers_where_the_node_listens_on_all() {
+        let config = Config {
+            node_id: 2,
+            peers: Peers::parse("1=10.0.0.1:7500,2=node-2:7500").unwrap(),
+            ..Config::default()
+        };
+        let told = |listen: &str| {
+            let redis = "[::]:6380".parse().unwrap();
+            let own = own_member(&config, listen.parse().unwrap(), Some(redis));
+            (own.client, own.redis)
+        };
+        let by_name = "node-2:7400".to_owned();
+        let redis = "node-2:6380".to_owned();
+        assert_eq!(told("0.0.0.0:7400"), (by_name.clone(), redis.clone()));
+        assert_eq!(told("[::ffff:0.0.0.0]:7400"), (by_name, redis.clone()));
+        assert_eq!(told("10.0.0.2:7400"), ("10.0.0.2:7400".to_owned(), redis));
+    }
 }

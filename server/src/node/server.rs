@@ -1,6 +1,6 @@
 //! A node from its start to its stop: one office after the other.
 
-use super::member::{first_members, own_member};
+use super::member::{first_members, own_member, say_what_clients_are_told};
 use super::office::{Lasting, NotBegun, Office};
 use crate::config::{Config, ELECTION_TIMEOUT_MAX};
 use crate::conn::places::Places;
@@ -118,6 +118,7 @@ impl NodeServer {
             None => open_dir(&config.data_dir)?,
         };
         let member = own_member(&config, local_addr, redis_addr);
+        say_what_clients_are_told(&config, &member);
         let found = FoundNode::read(NodeSettings {
             node: config.node_id,
             bootstrap: first_members(&config, &member),

@@ -284,6 +284,9 @@ fn a_token_with_the_role_operate_changes_the_cluster_over_http() {
     let refused = post(other, "/cluster/remove?node=9", "chief");
     assert!(refused.starts_with("HTTP/1.1 409"), "{refused}");
     assert!(refused.contains("node 9 is no member"), "{refused}");
+    let wildcard = post(other, "/cluster/add?node=9&peer=0.0.0.0:7500", "chief");
+    assert!(wildcard.starts_with("HTTP/1.1 409"), "{wildcard}");
+    assert!(wildcard.contains("--peer-listen"), "{wildcard}");
     let unknown = post(other, "/cluster/restore?node=9", "chief");
     assert!(unknown.starts_with("HTTP/1.1 400"), "{unknown}");
     let removed = post(other, &format!("/cluster/remove?node={third}"), "chief");
@@ -447,6 +450,8 @@ fn what_cannot_be_asked_is_told_with_its_code(cluster: &Cluster) {
     assert!(missing.contains(expected), "{missing}");
     let two = cluster.run(&["add", "4=a:1,5=b:2"]).complained(2);
     assert!(two.contains("one node is added at a time"), "{two}");
+    let wildcard = cluster.run(&["add", "4=0.0.0.0:7500"]).complained(2);
+    assert!(wildcard.contains("--peer-listen"), "{wildcard}");
 }
 
 fn the_leader_counts_what_its_cluster_does(cluster: &Cluster) {
@@ -650,7 +655,8 @@ fn check_config_of_a_node_looks_at_key_ports_and_directory_and_changes_nothing()
     let peer = free_port();
     cluster.peers.insert(1, peer);
     let data_dir = cluster.data_dir(1);
-    let check = |key: &Path, node: u64| {
+    let key = key_file(cluster.dir.path(), "a");
+    let check_at = |key: &Path, node: u64, peer: SocketAddr| {
         let mut command = fencepost([
             "serve",
             "--check-config",
@@ -664,9 +670,12 @@ fn check_config_of_a_node_looks_at_key_ports_and_directory_and_changes_nothing()
         command.arg("--data-dir").arg(&data_dir);
         end(command.arg("--cluster-key-file").arg(key))
     };
-    let key = key_file(cluster.dir.path(), "a");
+    let check = |key: &Path, node: u64| check_at(key, node, peer);
     assert_eq!(check(&key, 1).printed(), "ok\n");
     assert!(!data_dir.exists());
+    let wildcard = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 7500));
+    let refused = check_at(&key, 1, wildcard).complained(2);
+    assert!(refused.contains("--peer-listen"), "{refused}");
     let missing = check(Path::new("/nowhere/key"), 1).complained(2);
     let expected = "there is no cluster key file";
     assert!(missing.contains(expected), "{missing}");
