@@ -85,8 +85,8 @@ The server takes its settings from flags, FENCEPOST_* variables and a TOML file,
 
 Exit codes:
     0  all is well; serve: stopped in order by a signal
-    1  the server said no; audit: the files cannot tell; wal: no server starts with that log; cluster: there is no leader;
-       serve: not started, for the audit log, a limit or a thread
+    1  the server said no; audit: the files cannot tell; wal: no server starts with that log;
+       cluster: the leader said no, and why, or there is no leader; serve: not started, for the audit log, a limit or a thread
     2  a flag, an argument or a setting is wrong; serve: so are the tokens, or the log is damaged or in use
    69  the server cannot be reached
    70  the server or this program failed
