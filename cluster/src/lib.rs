@@ -16,7 +16,7 @@
 //! | `peer/`      | everything that goes between nodes                                           |
 //! | `host.rs`    | what a node takes from its machine: time and threads                         |
 //! | `node.rs`    | a node: openraft with all of this around it; `gate.rs`: which peers it takes |
-//! | `standing.rs`| whether a node hears its cluster, and belongs to it                          |
+//! | `standing.rs`| whether a node hears its cluster, keeps up with it, and belongs to it        |
 //! | `numbers.rs` | what a node counts, for metrics                                              |
 //! | `start.rs`   | how it is put together, and the tasks that look after it                     |
 //! | `question.rs`| what tools ask, and what nodes answer                                        |

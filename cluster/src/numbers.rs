@@ -15,6 +15,8 @@ pub struct NodeNumbers {
     pub term: u64,
     /// The leader, while this node hears it.
     pub leader: Option<NodeId>,
+    /// This node keeps up with that leader, or is it.
+    pub keeps_up: bool,
     /// Reigns of any node that this node has learned of since it started.
     pub reigns: u64,
     /// The last entry that it has applied.
@@ -50,11 +52,12 @@ impl Node {
             let matched_index = matched.as_ref().map_or(0, |matched| matched.index());
             (*node, last_index.saturating_sub(matched_index))
         });
-        let hears = *self.inner.standing.borrow() == Standing::Heard;
+        let standing = *self.inner.standing.borrow();
         let (keys, clock_ms) = self.ledger().look();
         NodeNumbers {
             term: metrics.current_term,
-            leader: metrics.current_leader.filter(|_| hears),
+            leader: metrics.current_leader.filter(|_| standing.hears()),
+            keeps_up: standing == Standing::Heard,
             reigns: numbers.reigns.load(Ordering::Relaxed),
             applied_index: numbers.applied_index.load(Ordering::Relaxed),
             ignored_batches: numbers.ignored.load(Ordering::Relaxed),

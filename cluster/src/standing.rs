@@ -1,16 +1,24 @@
-//! Whether this node hears its cluster, and belongs to it.
+//! Whether this node hears its cluster, keeps up with it, and belongs to it.
 //!
 //! openraft does not say that: it knows a leader from before a restart, goes on to name one from
 //! which nothing comes any more, and lets a leader that is cut off from the others believe that it
 //! leads. A node that was removed is sent nothing any more, so one that hears nothing asks the
 //! others.
+//!
+//! A node that hears its leader may be far behind it all the same (`standing/progress.rs`). A
+//! rolling restart that counted on such a node would stop the next one too early, and the cluster
+//! would wait without a majority until the laggard has been sent the rest.
 
+mod progress;
+
+use self::progress::Progress;
 use crate::gate::NodeGate;
 use crate::ledger::Machine;
 use crate::peer::{self, ClusterKey, Gate, Transport};
 use crate::question::{Answer, Question};
-use crate::types::{NodeId, Types};
+use crate::types::{LogId, NodeId, Types};
 use openraft::async_runtime::WatchReceiver;
+use openraft::type_config::TypeConfigExt;
 use openraft::type_config::alias::InstantOf;
 use openraft::{Instant as _, Raft, RaftState};
 use std::collections::BTreeMap;
@@ -24,6 +32,9 @@ pub const GONE_AFTER: Duration = Duration::from_secs(2);
 /// How often a node looks whether it hears its cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// How often one looks that has yet to catch up.
+const CATCH_UP_LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// A node that hears nothing asks another one, after so many looks.
 const LOOKS_PER_QUESTION: usize = 10;
 
@@ -36,10 +47,19 @@ pub enum Standing {
     /// It hears no leader, and leads no majority.
     #[default]
     Unheard,
-    /// It hears its leader, or leads a majority.
+    /// It hears its leader, and has yet to apply what that had committed a moment ago.
+    CatchingUp,
+    /// It hears its leader and keeps up with it, or leads a majority.
     Heard,
     /// It hears nothing, and the leader has no such member.
     Removed,
+}
+
+impl Standing {
+    /// Whether the node hears its leader, or leads a majority.
+    pub fn hears(self) -> bool {
+        matches!(self, Standing::CatchingUp | Standing::Heard)
+    }
 }
 
 /// What a node needs for asking the others.
@@ -58,13 +78,18 @@ pub(crate) async fn watch_standing<T: Transport>(
 ) {
     let mut metrics = asker.raft.server_metrics();
     let mut silent_looks = 0;
+    let mut progress = Progress::default();
     loop {
         let before = *announce.borrow();
         let standing = if hears_leader(&asker.raft, begun).await {
             silent_looks = 0;
-            Standing::Heard
+            match asker.keeps_up(&mut progress).await {
+                true => Standing::Heard,
+                false => Standing::CatchingUp,
+            }
         } else {
             silent_looks += 1;
+            progress = Progress::default();
             let is_removed = match silent_looks % LOOKS_PER_QUESTION {
                 0 => asker.is_removed(silent_looks / LOOKS_PER_QUESTION).await,
                 _ => None,
@@ -75,16 +100,32 @@ pub(crate) async fn watch_standing<T: Transport>(
             }
         };
         announce.send_if_modified(|known| std::mem::replace(known, standing) != standing);
+        let pause = match standing {
+            Standing::CatchingUp => CATCH_UP_LOOK_EVERY,
+            _ => LOOK_EVERY,
+        };
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() {
                 return;
             },
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
 
 impl<T: Transport> Asker<T> {
+    /// Whether a node that hears its leader has applied what that had committed lately. A leader's
+    /// readiness is whether it serves.
+    async fn keeps_up(&self, progress: &mut Progress) -> bool {
+        if self.raft.is_leader() {
+            *progress = Progress::default();
+            return true;
+        }
+        let applied = self.raft.metrics().borrow_watched().last_applied;
+        let applied_index = applied.map(|applied| applied.index());
+        progress.look(told_index(&self.raft).await, applied_index, Types::now())
+    }
+
     /// Asks one of the others, each in its turn. `None`: it does not lead, or does not answer.
     async fn is_removed(&self, turn: usize) -> Option<bool> {
         let own = *self.raft.node_id();
@@ -125,6 +166,20 @@ pub(crate) async fn heard_at(raft: &Raft<Types, Machine>) -> Option<InstantOf<Ty
     });
     let heard = tokio::time::timeout(GONE_AFTER, heard).await;
     heard.ok()?.ok()?
+}
+
+/// The last entry that is committed as the present leader tells it. `None`: it has not told yet. A
+/// leader that was elected a moment ago may tell less than is committed, until an entry of its own
+/// is.
+async fn told_index(raft: &Raft<Types, Machine>) -> Option<u64> {
+    let told = raft.with_raft_state(|state: &RaftState<Types>| {
+        let leader = state.vote_ref().leader_id;
+        let is_its_own = |told: &&LogId| *told.committed_leader_id() == leader;
+        let told = state.cluster_committed().filter(is_its_own);
+        told.map(|told| told.index())
+    });
+    let told = tokio::time::timeout(GONE_AFTER, told).await;
+    told.ok()?.ok()?
 }
 
 /// Whether this node leads, and has heard from a majority lately.

@@ -294,7 +294,7 @@ async fn a_node_that_comes_back_knows_its_cluster_before_it_hears_of_any() {
     let (node, reign) = cluster.reign().await;
     let known = node.ledger().known().cluster_id;
     assert_ne!(known, 0);
-    drop(reign);
+    drop((node, reign));
     for node in cluster.nodes.values() {
         let has_snapshot = || {
             node.inner
@@ -381,6 +381,32 @@ async fn wait_until_standing(node: &Node, wanted: Standing) {
     let waited = tokio::time::timeout(Duration::from_secs(60), waited).await;
     let is_so = waited.is_ok_and(|waited| waited.is_ok());
     assert!(is_so, "node {} is not {wanted:?}", node.id());
+}
+
+/// It said that it was ready as soon as it heard its leader, and a rolling restart went on.
+#[tokio::test]
+async fn a_follower_that_has_yet_to_apply_what_is_committed_is_catching_up() {
+    let mut cluster = Cluster::new();
+    for id in 1..=3 {
+        cluster.start(id).await;
+    }
+    let (leader, reign) = cluster.reign().await;
+    let follower = leader.id() % 3 + 1;
+    wait_until_standing(&cluster.nodes[&follower], Standing::Heard).await;
+    cluster.stop(follower).await;
+    settle(&reign, &[SESSION]).await;
+    cluster.start(follower).await;
+    let node = cluster.nodes[&follower].clone();
+    // It hears its leader and stores entries, and applies none.
+    let held = node.ledger().hold().await;
+    settle(&reign, &[SESSION]).await;
+    wait_until_standing(&node, Standing::CatchingUp).await;
+    let numbers = node.numbers();
+    assert_eq!(numbers.leader, Some(leader.id()));
+    assert!(!numbers.keeps_up);
+    drop(held);
+    wait_until_standing(&node, Standing::Heard).await;
+    assert!(node.numbers().keeps_up);
 }
 
 /// Its vote names the leader of before, which may be dead, or removed from the cluster.

@@ -133,10 +133,17 @@ fn why_not_ready(
     own: NodeId,
     serves: bool,
 ) -> Option<&'static str> {
+    // The log of a node that joins tells of the members from before it, too.
+    let votes = leadership
+        .members
+        .get(&own)
+        .is_some_and(|(_, votes)| *votes);
     match (standing, leadership.leader) {
         _ if leadership.members.is_empty() => Some("joining"),
         (Standing::Removed, _) => Some("removed"),
         (Standing::Unheard, _) | (_, None) => Some("electing"),
+        _ if !votes => Some("joining"),
+        (Standing::CatchingUp, Some(_)) => Some("catching_up"),
         (Standing::Heard, Some(leader)) if leader == own && !serves => Some("restoring"),
         (Standing::Heard, Some(_)) => None,
     }

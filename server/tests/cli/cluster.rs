@@ -465,6 +465,7 @@ fn the_leader_counts_what_its_cluster_does(cluster: &Cluster) {
         line.trim().parse().unwrap()
     };
     assert_eq!(value(&page, "is_leader"), 1.0);
+    assert_eq!(value(&page, "keeps_up"), 1.0);
     assert_eq!(value(&page, "leader"), leader as f64);
     for counted in [
         "term",
@@ -492,7 +493,7 @@ fn the_leader_counts_what_its_cluster_does(cluster: &Cluster) {
         let names = names.map(|line| line.split(' ').next().unwrap().to_owned());
         names.collect()
     };
-    assert_eq!(named("HELP").len(), 14);
+    assert_eq!(named("HELP").len(), 15);
     assert_eq!(named("HELP"), named("TYPE"));
 
     let page = cluster.get(follower, "/metrics");

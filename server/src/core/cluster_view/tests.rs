@@ -22,6 +22,28 @@ fn a_node_is_ready_while_it_hears_a_leader_that_is_not_about_to_begin() {
     assert_eq!(new, Some("joining"));
 }
 
+/// A rolling restart went on to the next node while this one had yet to be sent what is held.
+#[test]
+fn a_follower_that_has_not_caught_up_is_not_ready() {
+    let reason = why_not_ready(&led_by(Some(2)), Standing::CatchingUp, 1, false);
+    assert_eq!(reason, Some("catching_up"));
+}
+
+/// It counts for no majority, so a rollout must not count on it.
+#[test]
+fn a_node_without_a_vote_is_joining() {
+    let mut learner = led_by(Some(2));
+    learner.members.insert(4, (Member::default(), false));
+    for own in [4, 5] {
+        for standing in [Standing::CatchingUp, Standing::Heard] {
+            let reason = why_not_ready(&learner, standing, own, false);
+            assert_eq!(reason, Some("joining"), "{own}");
+        }
+        let reason = why_not_ready(&learner, Standing::Unheard, own, false);
+        assert_eq!(reason, Some("electing"));
+    }
+}
+
 /// A leader that had lost its majority said `restoring`, as if it were about to serve.
 #[test]
 fn a_leader_that_hears_no_majority_waits_for_an_election() {

@@ -45,6 +45,11 @@ impl ClusterNumbers {
             "The id of the node that leads; 0 while this node hears no leader, or no majority",
             node.leader.unwrap_or(0),
         )?;
+        page.gauge(
+            "cluster_keeps_up",
+            "1 while this node keeps up with the leader that it hears, or leads a majority",
+            u64::from(node.keeps_up),
+        )?;
         page.counter(
             "cluster_reigns",
             "Leaderships of any node that this node has learned of since it started",
