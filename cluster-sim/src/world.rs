@@ -505,7 +505,7 @@ impl World {
             tokio::spawn(office::serve(node.clone(), counter, shared));
             let reason = node.failed().await;
             if !dying.load(Ordering::Relaxed) {
-                *why.lock() = Some(reason);
+                *why.lock() = Some(reason.to_string());
             }
         });
         let start = runtime.block_on(async {

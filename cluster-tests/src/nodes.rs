@@ -247,6 +247,15 @@ impl Nodes {
         self.rates[node] = Some(rate);
     }
 
+    /// Has a node's ledger differ from those of the others, from its next start on. If it came to
+    /// lead, the others would differ from their leader, so it is slow to stand for election.
+    pub fn let_differ(&mut self, node: usize) {
+        let (_, site) = self.places[node].node.as_mut().expect("a node is there");
+        site.more.push((crash_tests::DIFFERS, "true".into()));
+        let slow = ("FENCEPOST_ELECTION_TIMEOUT", "60s".into());
+        site.more.push(slow);
+    }
+
     fn site(&self, node: usize) -> &Site {
         let (_, site) = self.places[node].node.as_ref().expect("a node is there");
         site
@@ -320,6 +329,13 @@ impl Nodes {
         let started = self.site(node).start_ready();
         let id = self.id(node);
         self.servers[node] = Some(started.map_err(|why| format!("node {id}: {why}"))?);
+        self.ready[node] = recorder.now();
+        Ok(())
+    }
+
+    /// Starts a node that is down and may end at once. Returns before it listens.
+    pub fn begin(&mut self, node: usize, recorder: &Recorder) -> Result<(), String> {
+        self.servers[node] = Some(self.site(node).start()?);
         self.ready[node] = recorder.now();
         Ok(())
     }
@@ -405,6 +421,13 @@ impl Nodes {
             self.servers[node] = None;
         }
         has_ended
+    }
+
+    /// The exit code of a node that was started and has ended by itself. It is down then.
+    pub fn exit_code(&mut self, node: usize) -> Option<i32> {
+        let code = self.servers[node].as_mut().and_then(Server::exit_code);
+        self.has_ended(node);
+        code
     }
 
     /// No node may end by itself.

@@ -1,6 +1,6 @@
 //! A round of each scenario: trouble, the next grant, and everything as it was.
 
-use crate::nodes::{ADDED, Build, LOOK};
+use crate::nodes::{ADDED, Build, LOOK, STUCK};
 use crate::run::Run;
 use crate::scenario::Scenario;
 use cluster::question::Question;
@@ -39,6 +39,13 @@ const REFUSED_FOR: Duration = Duration::from_millis(2_500);
 
 /// What a node says of one that lost its disk.
 const REFUSAL: &str = "comes with another disk";
+
+/// What a node says in one line whose ledger differs.
+const DIFFERENCE: [&str; 3] = [
+    "this node's ledger has the hash",
+    "Remove this node from the cluster, empty its data directory and add it under a new id",
+    "This node stops here; the others go on",
+];
 
 /// How much longer each sync of a slow disk takes, and for how long.
 const SLOW_SYNC_MS: std::ops::Range<u64> = 200..2_000;
@@ -89,6 +96,7 @@ impl Run {
             }
             Scenario::GrowAndShrink => self.grow_and_shrink(),
             Scenario::ReplaceNode => self.replace_node(),
+            Scenario::DifferingLedger => self.differing_ledger(leader),
             Scenario::HotLine => self.hot_line(leader),
         }
     }
@@ -462,7 +470,7 @@ impl Run {
         let begin = Instant::now();
         let mut last_ordered = begin;
         while !self.nodes.has_ended(node) {
-            if begin.elapsed() > crate::nodes::STUCK {
+            if begin.elapsed() > STUCK {
                 let id = self.nodes.id(node);
                 return Err(format!("node {id} goes on without a disk"));
             }
@@ -582,6 +590,54 @@ impl Run {
         ))
     }
 
+    /// A node that differs ends itself, says what to do, and that is done.
+    fn differing_ledger(&mut self, leader: usize) -> Result<String, String> {
+        let recorder = self.recorder.clone();
+        let node = self.other_than(leader);
+        let id = self.nodes.id(node);
+        let stopped = self.nodes.end(node, LifeEnd::Stopped, &recorder)?;
+        self.nodes.let_differ(node);
+        let mut said_before = self.nodes.lines(node).len();
+        self.nodes.begin(node, &recorder)?;
+        let begin = Instant::now();
+        let mut code = None;
+        loop {
+            code = code.or_else(|| self.nodes.exit_code(node));
+            let lines = self.nodes.lines(node).split_off(said_before);
+            let is_told = |line: &str| DIFFERENCE.iter().all(|said| line.contains(said));
+            match code {
+                Some(server::EXIT_DIFFERS) if lines.lines().any(is_told) => break,
+                // Its lines are on their way.
+                Some(server::EXIT_DIFFERS) | None => {}
+                // A connection of the life before may linger.
+                Some(_) if lines.contains("cannot listen on") => {
+                    said_before += lines.len();
+                    code = None;
+                    self.nodes.begin(node, &recorder)?;
+                }
+                Some(code) => return Err(format!("node {id} differs and ended with {code}")),
+            }
+            if begin.elapsed() > STUCK {
+                return Err(format!(
+                    "node {id} differs, and after {STUCK:?} its exit code is {code:?}: {lines}"
+                ));
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.nodes.lived(node, stopped, &recorder);
+        // The others serve on, without having been disturbed.
+        let took = self.fail_over(recorder.now())?;
+        self.change(&Question::Remove { node: id }, false)?;
+        self.nodes.vacate(node);
+        let added = self.add_node(false)?;
+        self.wait_healed(stopped)?;
+        self.measure_pause(stopped);
+        let added = self.nodes.id(added);
+        Ok(format!(
+            "node {id} differed and ended itself, next grant after {took:.3?}; node {added} took its place"
+        ))
+    }
+
     /// Every client in line gets the lock after the failover.
     fn hot_line(&mut self, leader: usize) -> Result<String, String> {
         let served = self.served.clone().ok_or("there is no line")?;
@@ -595,7 +651,7 @@ impl Run {
             if waiting == 0 {
                 break;
             }
-            if begin.elapsed() > crate::nodes::STUCK {
+            if begin.elapsed() > STUCK {
                 return Err(format!("{waiting} clients in line wait for ever"));
             }
             self.nodes.demand_all_run()?;

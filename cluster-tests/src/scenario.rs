@@ -53,6 +53,8 @@ pub enum Scenario {
     GrowAndShrink,
     /// A node is lost for good, and another one takes its place under a new id
     ReplaceNode,
+    /// The ledger of a node that does not lead differs; it ends itself, and another takes its place
+    DifferingLedger,
     /// 200 clients wait in line for one key, and the leader is killed
     HotLine,
 }
@@ -74,6 +76,7 @@ impl Scenario {
                 | Scenario::RollingUpgrade
                 | Scenario::WipedDisk
                 | Scenario::ReplaceNode
+                | Scenario::DifferingLedger
         )
     }
 

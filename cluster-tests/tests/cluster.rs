@@ -100,3 +100,8 @@ fn another_node_takes_the_place_of_a_lost_one() {
 fn a_node_without_its_disk_is_refused() {
     promises_are_kept(Scenario::WipedDisk, 1);
 }
+
+#[test]
+fn a_node_whose_ledger_differs_ends_itself_and_the_others_serve_on() {
+    promises_are_kept(Scenario::DifferingLedger, 1);
+}

@@ -16,10 +16,10 @@ use crate::simulation::{Mistake, planted};
 use crate::types::{Applied, Entry, LogId, NodeId, Payload, SnapshotMeta, StoredMembership};
 use parking_lot::Mutex as SyncMutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use std::{fmt, io};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 pub use crate::peer::Image;
@@ -34,6 +34,16 @@ static CHECK_EVERY: AtomicU64 = AtomicU64::new(4_096);
 #[doc(hidden)]
 pub fn compare_every(entries: u64) {
     CHECK_EVERY.store(entries.max(1), Ordering::Relaxed);
+}
+
+/// Whether the hashes of this process are made to differ from those of other nodes.
+static DIFFERS: AtomicBool = AtomicBool::new(false);
+
+/// Has the ledgers of this process's nodes differ from those of other nodes, as far as hashes tell.
+/// For tests, which set it before any node starts.
+#[doc(hidden)]
+pub fn let_hashes_differ() {
+    DIFFERS.store(true, Ordering::Relaxed);
 }
 
 /// So many parts of the ledger are cleared out each time that turns have ended.
@@ -97,8 +107,37 @@ pub struct Numbers {
     /// What decides about peers.
     known: SyncMutex<Known>,
     reads: Reads,
+    /// The first difference from the leader's ledger. The node stops there.
+    difference: OnceLock<Difference>,
     /// The index of the latest marker, and whose reign it began.
     reign: watch::Sender<Option<(u64, NodeId)>>,
+}
+
+/// A node's ledger is another one than the leader's, although both have applied the same entries.
+/// One of them has a fault, and the node cannot know that it is the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// The entry behind which they were compared.
+    pub index: u64,
+    /// This node's hash.
+    pub own_hash: u64,
+    /// The leader's.
+    pub leader_hash: u64,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference {
+            index,
+            own_hash,
+            leader_hash,
+        } = self;
+        write!(
+            f,
+            "at entry {index} this node's ledger has the hash {own_hash:#x}, the leader's {leader_hash:#x}. \
+             Remove this node from the cluster, empty its data directory and add it under a new id"
+        )
+    }
 }
 
 /// The newest format that this node reads.
@@ -115,6 +154,11 @@ impl Numbers {
     /// The entry at which the nodes last compared hashes of their ledgers, and the hash.
     pub fn checked(&self) -> (u64, u64) {
         *self.checked.lock()
+    }
+
+    /// Where this node's ledger differs from the leader's, if it does.
+    pub(crate) fn difference(&self) -> Option<Difference> {
+        self.difference.get().copied()
     }
 
     /// The whole ledger is another one: what was found on the disk, or came from the leader.
@@ -256,7 +300,7 @@ impl LedgerState {
         let check_every = CHECK_EVERY.load(Ordering::Relaxed);
         if index.is_multiple_of(check_every) && index >= self.shows {
             let part = (index / check_every) as usize % wal::LEDGER_PARTS;
-            let hash = self.ledger.hash(part);
+            let hash = self.ledger.hash(part) ^ u64::from(DIFFERS.load(Ordering::Relaxed));
             self.checks.push_back((index, hash));
             if self.checks.len() > CHECKS_KEPT {
                 self.checks.pop_front();
@@ -319,13 +363,15 @@ impl LedgerState {
             Item::Checked { index: at, hash } => {
                 let own = self.checks.iter().find(|(index, _)| *index == at);
                 match own {
-                    Some((_, own_hash)) if *own_hash != hash => Err(broken(
-                        index,
-                        format!(
-                            "at entry {at} this node's ledger has the hash {own_hash:#x}, the leader's {hash:#x}. \
-                             Remove this node from the cluster, empty its data directory and add it under a new id"
-                        ),
-                    )),
+                    Some((_, own_hash)) if *own_hash != hash => {
+                        let difference = Difference {
+                            index: at,
+                            own_hash: *own_hash,
+                            leader_hash: hash,
+                        };
+                        let _ = numbers.difference.set(difference);
+                        Err(broken(index, difference))
+                    }
                     _ => {
                         *numbers.checked.lock() = (at, hash);
                         Ok(true)

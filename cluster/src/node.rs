@@ -6,7 +6,7 @@
 use crate::entry::{Birth, Item};
 use crate::host;
 use crate::kept_image::KeptImage;
-use crate::ledger::{LedgerState, Machine, SharedLedger};
+use crate::ledger::{Difference, LedgerState, Machine, SharedLedger};
 use crate::propose::{CommitNumbers, OnSettled, Reign, Stamp, leads};
 use crate::random::{random_key, random_u64};
 use crate::standing::Standing;
@@ -16,6 +16,7 @@ use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
 use openraft::type_config::alias::InstantOf;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -74,6 +75,24 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Why a node cannot go on. The server above ends the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WhyFailed {
+    /// Its ledger is not the leader's. It would come to the same after a restart.
+    Differs(Difference),
+    /// openraft says why.
+    Raft(String),
+}
+
+impl fmt::Display for WhyFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhyFailed::Differs(difference) => difference.fmt(f),
+            WhyFailed::Raft(why) => f.write_str(why),
+        }
     }
 }
 
@@ -183,13 +202,18 @@ impl Node {
 
     /// Waits until openraft cannot go on, and says why: the disk failed, or an entry cannot be
     /// applied.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> WhyFailed {
         let mut metrics = self.inner.raft.server_metrics();
         while metrics.changed().await.is_ok() {}
-        match &self.inner.raft.metrics().borrow_watched().running_state {
-            Err(fatal) => fatal.to_string(),
-            Ok(()) => "openraft has ended".to_owned(),
+        if let Some(difference) = self.ledger().numbers().difference() {
+            return WhyFailed::Differs(difference);
         }
+        WhyFailed::Raft(
+            match &self.inner.raft.metrics().borrow_watched().running_state {
+                Err(fatal) => fatal.to_string(),
+                Ok(()) => "openraft has ended".to_owned(),
+            },
+        )
     }
 
     /// Stops taking part.

@@ -49,5 +49,5 @@ pub mod trouble;
 pub mod worker;
 
 pub use process::{
-    COMPARE_EVERY, Program, READS_FORMAT, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve,
+    COMPARE_EVERY, DIFFERS, Program, READS_FORMAT, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve,
 };

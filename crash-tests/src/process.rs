@@ -57,6 +57,9 @@ pub const COMPARE_EVERY: &str = "CRASH_TESTS_COMPARE_EVERY";
 /// Which format of the log a node says that it reads, so that one build can pose as several.
 pub const READS_FORMAT: &str = "CRASH_TESTS_READS_FORMAT";
 
+/// Has a node's ledger differ from those of the other nodes.
+pub const DIFFERS: &str = "CRASH_TESTS_LEDGER_DIFFERS";
+
 /// How far the wall clock of the child process is ahead, in milliseconds. A line on its standard
 /// input sets it anew.
 const CLOCK_AHEAD: &str = "CRASH_TESTS_CLOCK_AHEAD_MS";
@@ -77,6 +80,9 @@ pub fn serve() -> ExitCode {
     let compare_every = std::env::var(COMPARE_EVERY).ok();
     if let Some(entries) = compare_every.and_then(|entries| entries.parse().ok()) {
         server::compare_ledgers_every(entries);
+    }
+    if std::env::var_os(DIFFERS).is_some() {
+        server::let_ledger_differ();
     }
     // Standard input ends when the process that started us is gone, however that came about.
     std::thread::spawn(|| {
@@ -309,6 +315,11 @@ impl Server {
         let more: Vec<String> = self.lines.try_iter().collect();
         more.into_iter().for_each(|line| self.keep(line));
         matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// The exit code that it has ended with, if it is gone, and by no signal.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().ok()??.code()
     }
 
     /// Stops all its threads, until [`Server::go_on`].

@@ -157,8 +157,7 @@ codes! {
         AT_CEILING = 2, "at_ceiling";
         /// It is going away.
         SHUTTING_DOWN = 3, "shutting_down";
-        /// It leads a cluster of which it does not reach a majority. Reserved: no server sends it so
-        /// far.
+        /// It leads a cluster of which it does not reach a majority. Reserved.
         NO_QUORUM = 4, "no_quorum";
     }
 }

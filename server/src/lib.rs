@@ -58,11 +58,13 @@ mod storage;
 mod system;
 
 #[doc(hidden)]
-pub use cluster::ledger::compare_every as compare_ledgers_every;
+pub use cluster::ledger::{
+    compare_every as compare_ledgers_every, let_hashes_differ as let_ledger_differ,
+};
 pub use config::Config;
 #[doc(hidden)]
 pub use core::pauses::Pause;
-pub use node::NodeServer;
+pub use node::{EXIT_DIFFERS, NodeServer};
 pub use observe::history;
 pub use rights::{AuthEntry, check_auth_file, hash_token};
 pub use run::{check, run, run_with};

@@ -88,6 +88,7 @@ Exit codes:
     1  the server said no; audit: the files cannot tell; wal: no server starts with that log;
        cluster: the leader said no, and why, or there is no leader; serve: not started, for the audit log, a limit or a thread
     2  a flag, an argument or a setting is wrong; serve: so are the tokens, or the log is damaged or in use
+   65  serve: a node stopped itself, because its ledger differs from the other nodes': its log says what to do
    69  the server cannot be reached
    70  the server or this program failed
    71  serve: not started, because an address or a socket cannot be listened on
@@ -171,8 +172,9 @@ reads the tokens and rights again and opens the audit log again, and its log say
 old ones stay. Open connections stay open, even if their token is gone, unless its name is gone from --auth-file.
 
 Exit codes: 0 stopped in order; 1 not started, for the audit log, a limit or a thread; 2 a setting, the tokens or \
-the log cannot be used; 71 an address or a socket cannot be listened on, in use or not allowed; 74 the disk failed or is full; 130 ended at once by a second signal. A start that fails changes \
-nothing; --check-config does all that a start does up to its first write.";
+the log cannot be used; 65 this node of a cluster differs from the others, and needs a person; 71 an address or a socket \
+cannot be listened on, in use or not allowed; 74 the disk failed or is full; 130 ended at once by a second signal. A start \
+that fails changes nothing; --check-config does all that a start does up to its first write.";
 
 /// What the command line asks for.
 pub(crate) enum Request {
@@ -289,8 +291,9 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Codes that only the server ends with: in order, disk failure, second signal.
-    const OF_THE_SERVER: [i32; 3] = [0, server::EXIT_DISK, 130];
+    /// Codes that only the server ends with: in order, another ledger than the other nodes, disk
+    /// failure, second signal.
+    const OF_THE_SERVER: [i32; 4] = [0, server::EXIT_DIFFERS, server::EXIT_DISK, 130];
 
     #[test]
     fn every_exit_code_is_in_the_help_and_in_the_readme() {
@@ -303,6 +306,18 @@ mod tests {
         for code in OF_THE_SERVER.into_iter().chain([1, 2, 71]) {
             assert!(SERVE_NOTES.contains(&format!(" {code} ")), "{code}");
         }
+    }
+
+    /// systemd restarted it, and it stopped at the same entry again.
+    #[test]
+    fn systemd_leaves_a_node_that_differs_to_a_person() {
+        let unit = include_str!("../../../deploy/systemd/fencepost.service");
+        let prevents = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        let prevents: Vec<&str> = prevents.expect("it says so").split(' ').collect();
+        let code = server::EXIT_DIFFERS.to_string();
+        assert!(prevents.contains(&&*code), "{prevents:?}");
     }
 
     #[test]

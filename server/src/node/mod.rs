@@ -20,4 +20,4 @@ mod office;
 mod server;
 mod story;
 
-pub use server::NodeServer;
+pub use server::{EXIT_DIFFERS, NodeServer};

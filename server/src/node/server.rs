@@ -18,7 +18,7 @@ use crate::system::clock::Clock;
 use crate::system::panics::Failure;
 use crate::system::standby::Standby;
 use cluster::entry::Format;
-use cluster::node::Node;
+use cluster::node::{Node, WhyFailed};
 use cluster::peer::{ClusterKey, PeerTls};
 use cluster::standing::GONE_AFTER;
 use cluster::start::{FoundNode, NodeError, NodeSettings, Timing, start_on_tcp};
@@ -34,9 +34,13 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use wal::{DirDisk, Disk, Scope, WalError};
 
-/// The exit code of a node that cannot go on: its ledger differs from the others', or openraft
-/// failed. EX_SOFTWARE.
+/// The exit code of a node that cannot go on, as openraft failed, or an office cannot begin.
+/// EX_SOFTWARE.
 const EXIT_NODE: i32 = 70;
+
+/// The exit code of a node whose ledger differs from the leader's. EX_DATAERR. A restart comes to
+/// the same, so what restarts nodes must be able to tell this end from others.
+pub const EXIT_DIFFERS: i32 = 65;
 
 /// How long a node that stops waits for another one to take over the leadership.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
@@ -414,7 +418,10 @@ fn start_raft(
                         () = stop.cancelled() => node.stop().await,
                         why = node.failed() => {
                             tracing::error!("{why}. This node stops here; the others go on");
-                            std::process::exit(EXIT_NODE);
+                            std::process::exit(match why {
+                                WhyFailed::Differs(_) => EXIT_DIFFERS,
+                                WhyFailed::Raft(_) => EXIT_NODE,
+                            });
                         }
                     }
                 }
