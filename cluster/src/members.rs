@@ -84,10 +84,12 @@ impl Node {
         Status {
             node: self.id(),
             role: format!("{:?}", metrics.state).to_lowercase(),
+            role_since_unix_ms: self.inner.role.since_unix_ms(metrics.state),
             term: metrics.current_term,
             leader: metrics.current_leader.filter(|_| hears),
             cluster: cluster.unwrap_or_default(),
             last_index: metrics.last_log_index.unwrap_or(0),
+            committed_index: index(&metrics.cluster_committed),
             applied_index: index(&metrics.last_applied),
             snapshot_index: index(&metrics.snapshot),
             purged_index: index(&metrics.purged),

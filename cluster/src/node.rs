@@ -12,9 +12,10 @@ use crate::random::{random_key, random_u64};
 use crate::standing::Standing;
 use crate::store::Store;
 use crate::types::{LeaderId, Member, NodeId, Types};
-use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
 use openraft::type_config::alias::InstantOf;
+use openraft::{Raft, ServerState};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +53,25 @@ impl Leadership {
     }
 }
 
+/// Since when the node has its role.
+pub(crate) struct RoleSince(Mutex<(ServerState, u64)>);
+
+impl RoleSince {
+    pub(crate) fn new() -> Self {
+        RoleSince(Mutex::new((ServerState::Learner, host::unix_now_ms())))
+    }
+
+    /// Since when it has this role, which it has now, in milliseconds since 1970 by the wall clock.
+    /// The first look at a new role comes as soon as openraft tells of it (`start.rs`).
+    pub(crate) fn since_unix_ms(&self, role: ServerState) -> u64 {
+        let mut known = self.0.lock();
+        if known.0 != role {
+            *known = (role, host::unix_now_ms());
+        }
+        known.1
+    }
+}
+
 /// A running node. Clones are the same node.
 #[derive(Clone)]
 pub struct Node {
@@ -67,6 +87,7 @@ pub(crate) struct Inner {
     pub(crate) image: KeptImage,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) role: Arc<RoleSince>,
     /// When openraft had read what it knew before this start.
     pub(crate) begun: InstantOf<Types>,
     pub(crate) tasks: Vec<JoinHandle<()>>,

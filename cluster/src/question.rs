@@ -86,6 +86,10 @@ pub struct Status {
     pub node: NodeId,
     /// `leader`, `follower`, `candidate` or `learner`. A leader that is cut off keeps that role.
     pub role: String,
+    /// Since when it has had that role, by its own wall clock, in milliseconds since 1970; 0 if the
+    /// node is of a version that does not tell.
+    #[serde(default)]
+    pub role_since_unix_ms: u64,
     /// The term.
     pub term: u64,
     /// The leader, while this node hears it; itself, while it hears a majority.
@@ -94,6 +98,11 @@ pub struct Status {
     pub cluster: String,
     /// The last entry in this node's log.
     pub last_index: u64,
+    /// The last entry that is committed: on the leader, as a majority has confirmed it; on the
+    /// others, as a leader told them since their start. 0 before that, and if the node is of a
+    /// version that does not tell.
+    #[serde(default)]
+    pub committed_index: u64,
     /// The last entry that it has applied.
     pub applied_index: u64,
     /// The last entry that a snapshot covers.

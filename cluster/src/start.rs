@@ -8,7 +8,7 @@ use crate::host;
 use crate::kept_image::KeptImage;
 use crate::ledger::{LedgerState, Machine, SharedLedger, check_format, chunks_of};
 use crate::members;
-use crate::node::{GROUP, Inner, Leadership, Node};
+use crate::node::{GROUP, Inner, Leadership, Node, RoleSince};
 use crate::peer::{self, ClusterKey, Gate, PeerTls, Peers, Transport, Wire};
 use crate::question::Question;
 use crate::random::random_u64;
@@ -226,9 +226,15 @@ impl Node {
         }
         let (announce, leadership) = watch::channel(Leadership::default());
         let (announce_standing, standing) = watch::channel(Standing::default());
+        let role = Arc::new(RoleSince::new());
         let tasks = vec![
             tokio::spawn(listening),
-            tokio::spawn(watch_leadership(raft.clone(), begun, announce)),
+            tokio::spawn(watch_leadership(
+                raft.clone(),
+                begun,
+                role.clone(),
+                announce,
+            )),
             tokio::spawn(watch_standing(asker, begun, announce_standing)),
             tokio::spawn(write_down_nodes(raft.clone(), gate.clone())),
             tokio::spawn(look_after_log(raft.clone(), store.clone(), ledger.clone())),
@@ -250,6 +256,7 @@ impl Node {
                 image: KeptImage::default(),
                 leadership,
                 standing,
+                role,
                 begun,
                 tasks,
             }),
@@ -308,6 +315,7 @@ fn kept_entries() -> u64 {
 async fn watch_leadership(
     raft: Raft<Types, Machine>,
     begun: InstantOf<Types>,
+    role: Arc<RoleSince>,
     announce: watch::Sender<Leadership>,
 ) {
     // The other metrics change with every entry, and would wake this task for nothing.
@@ -319,6 +327,7 @@ async fn watch_leadership(
         is_heard = is_heard || heard_at(&raft).await > Some(begun);
         let leadership = {
             let metrics = metrics.borrow_watched();
+            role.since_unix_ms(metrics.state);
             let leader = metrics.current_leader.filter(|_| is_heard);
             last_leader = leader.or(last_leader);
             let membership = metrics.membership_config.membership();

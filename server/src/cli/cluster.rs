@@ -69,7 +69,8 @@ enum ClusterCommand {
 /// Show how each node stands, and which ones do not answer
 #[derive(Args)]
 #[command(after_help = "\
-VOTE is no for a node that was added and has not caught up: it counts for no majority (with --json: votes). \
+SINCE is when the node took its role, by its own wall clock, VOTE is no for a node that was added and has not caught up: it counts for no majority (with --json: votes). \
+COMMITTED is the last entry that is committed, as the node knows it, APPLIED the last that the node has applied, \
 LAG is how many entries a node is behind the end of the leader's log, HEARD how long ago the leader heard from it, CLOCK the \
 cluster's clock as the node knows it, HASH that of the ledger when the nodes last compared theirs.")]
 struct StatusArgs {
@@ -289,8 +290,10 @@ impl View {
         let mut table = Table::new(&[
             ("NODE", Align::Right),
             ("ROLE", Align::Left),
+            ("SINCE", Align::Left),
             ("VOTE", Align::Left),
             ("TERM", Align::Right),
+            ("COMMITTED", Align::Right),
             ("APPLIED", Align::Right),
             ("LAG", Align::Right),
             ("HEARD", Align::Right),
@@ -355,10 +358,10 @@ impl NodeView {
         let vote = if member.votes { "yes" } else { "no" };
         match &self.status {
             None => {
-                row.extend(["no answer", vote].map(str::to_owned));
+                row.extend(["no answer", "-", vote].map(str::to_owned));
                 let lag = lag(leader, member.matched_index);
                 row.extend(
-                    ["-", "-", &or_dash(&lag), &or_dash(&heard), "-", "-"].map(str::to_owned),
+                    ["-", "-", "-", &or_dash(&lag), &or_dash(&heard), "-", "-"].map(str::to_owned),
                 );
             }
             Some(status) => {
@@ -367,15 +370,17 @@ impl NodeView {
                     LEADER if !status.leads() => "led",
                     role => role,
                 };
-                row.extend([role, vote].map(str::to_owned));
+                let since = unix_time(status.role_since_unix_ms);
+                row.extend([role, &since, vote].map(str::to_owned));
                 row.push(status.term.to_string());
+                row.push(match status.committed_index {
+                    0 => "-".to_owned(),
+                    committed_index => committed_index.to_string(),
+                });
                 row.push(status.applied_index.to_string());
                 row.push(or_dash(&lag(leader, Some(status.applied_index))));
                 row.push(or_dash(&heard));
-                row.push(match status.clock_ms {
-                    0 => "-".to_owned(),
-                    clock_ms => Utc(clock_ms).to_string(),
-                });
+                row.push(unix_time(status.clock_ms));
                 row.push(match status.hash {
                     0 => "-".to_owned(),
                     hash => format!("{hash:016x}"),
@@ -384,6 +389,14 @@ impl NodeView {
         }
         row.extend([&member.peer, &member.client, &member.redis].map(|text| or_dash(text)));
         row
+    }
+}
+
+/// A time in milliseconds since 1970. 0: it is not known.
+fn unix_time(unix_ms: u64) -> String {
+    match unix_ms {
+        0 => "-".to_owned(),
+        unix_ms => Utc(unix_ms).to_string(),
     }
 }
 

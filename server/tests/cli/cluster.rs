@@ -424,6 +424,20 @@ fn status_shows_every_node(cluster: &Cluster) {
             nodes.iter().all(client)
         })
     });
+    let leader = cluster.await_leader();
+    let status_of = |id: u64, name: &str| {
+        let status = cluster.status().unwrap();
+        let mut nodes = status["nodes"].as_array().unwrap().iter();
+        let node = nodes.find(|node| node["node"] == id).unwrap();
+        node["status"][name].as_u64().unwrap()
+    };
+    assert!(status_of(leader, "committed_index") > 0);
+    let (follower, _) = others(leader);
+    await_condition(|| status_of(follower, "committed_index") > 0);
+    // It has led since before this, and it still does.
+    let since = status_of(leader, "role_since_unix_ms");
+    assert!(since > 0);
+    assert_eq!(status_of(leader, "role_since_unix_ms"), since);
     let text = cluster.run(&["status"]).printed();
     assert!(text.contains("3 voters, 3 of 3 nodes answer"), "{text}");
     assert!(text.contains("NODE  ROLE"), "{text}");
