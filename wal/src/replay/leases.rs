@@ -156,6 +156,20 @@ impl Leases {
         self.ahead.len() + self.notes.len()
     }
 
+    /// Bytes of everything that is kept of keys, by what it counts and not by what is reserved.
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let in_crowds: usize = self.crowds.values().map(BTreeMap::len).sum();
+        let notes: usize = self.notes.values().map(|note| note.len()).sum();
+        let beside = size_of::<(u32, u64)>();
+        self.entries.len() * size_of::<Entry>()
+            + self.keys.len()
+            + in_crowds * size_of::<(u64, Holder)>()
+            + self.notes.len() * (beside + size_of::<Box<[u8]>>())
+            + notes
+            + self.ahead.len() * (beside + size_of::<Ahead>())
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()

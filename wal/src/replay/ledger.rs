@@ -300,6 +300,13 @@ impl Ledger {
         self.parts.iter().map(Leases::keys).sum()
     }
 
+    /// Bytes of everything that grows with what is applied.
+    #[cfg(test)]
+    fn kept_bytes(&self) -> usize {
+        let parts: usize = self.parts.iter().map(Leases::kept_bytes).sum();
+        parts + self.sessions.kept_bytes()
+    }
+
     /// Makes [`Ledger::parts`] ready to be read.
     pub fn settle(&mut self) {
         let owners: Arc<[Option<LiveOwner>]> = self.sessions.owners().into();

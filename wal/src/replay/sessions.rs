@@ -271,6 +271,19 @@ impl Sessions {
         self.all.len()
     }
 
+    /// Bytes of everything that is kept of sessions.
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let of_session = |session: &Session| {
+            let recovered = &session.recovered;
+            recovered.name.len() + recovered.answers.len() * size_of::<Answer>()
+        };
+        self.all.len() * size_of::<Session>()
+            + self.all.iter().map(of_session).sum::<usize>()
+            + self.numbers.len() * size_of::<(u64, Owner)>()
+            + self.free.len() * size_of::<Owner>()
+    }
+
     /// Frees the numbers of those that have ended some time ago and that no lease names.
     pub(crate) fn free_unless(&mut self, is_named: &[bool]) {
         for (number, is_named) in is_named.iter().enumerate() {

@@ -206,6 +206,66 @@ fn a_key_that_is_always_shared_leaves_nothing_behind() {
     assert_eq!(hashes(&mut cleared), hashes(&mut kept));
 }
 
+/// Whatever a cluster does for long, its nodes keep in memory what is held, and little beside. Here
+/// a few hundred locks are held at a time, in sessions that come and go.
+#[test]
+fn a_ledger_that_works_for_long_keeps_what_is_held() {
+    /// Some ten times what is held at any moment. What is over is only looked for among so many.
+    const KEPT_BYTES_MAX: usize = 512 << 10;
+    const STEPS: u64 = 120_000;
+    const STEPS_OF_GENERATION: u64 = 300;
+    const STEPS_OF_SESSION: u64 = 50;
+    let mut ledger = ledger(&[ceiling(u64::MAX), session(7, u64::MAX), shared(0)]);
+    let mut written_bytes = 0;
+    for step in 1..=STEPS {
+        let mut apply = |record: &Record<'_>| {
+            let mut bytes = Vec::new();
+            record.append_to(&mut bytes);
+            written_bytes += bytes.len();
+            ledger.apply(record).unwrap();
+        };
+        let session_id = 1_000 + step / STEPS_OF_SESSION;
+        if step % STEPS_OF_SESSION == 0 {
+            apply(&session(session_id, step + 400));
+            // Every other one ends by itself.
+            if session_id % 2 == 0 {
+                let session = session_id - 3;
+                apply(&Record::SessionEnded { session });
+            }
+        }
+        let (request, count) = (step, 1);
+        apply(&Record::Answered {
+            session: session_id,
+            request,
+            fence: step,
+            count,
+        });
+        let once = format!("once/{step}");
+        apply(&lease(once.as_bytes(), step, session_id, step + 100));
+        let busy = format!("busy/{}", step % 20);
+        apply(&lease(busy.as_bytes(), step, session_id, step + 100));
+        apply(&released(busy.as_bytes(), step));
+        // Its first holder stays, so no end of a later one makes room of those before.
+        if step % 7 == 0 {
+            apply(&released(b"key", step));
+            apply(&shared(step));
+        } else {
+            apply(&shared(step));
+            apply(&released(b"key", step));
+        }
+        if step % STEPS_OF_GENERATION == 0 {
+            ledger.reach(step);
+            end_turns(&mut ledger);
+            let kept = ledger.kept_bytes();
+            assert!(kept < KEPT_BYTES_MAX, "{kept} bytes after {step} steps");
+        }
+    }
+    assert!(
+        written_bytes > 30 * KEPT_BYTES_MAX,
+        "too little to show anything: {written_bytes}"
+    );
+}
+
 #[test]
 fn an_end_is_remembered_until_its_grant_must_have_come() {
     let mut ledger = ledger(&[ceiling(100), session(7, u64::MAX), released(b"key", 5)]);
