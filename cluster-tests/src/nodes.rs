@@ -1,5 +1,6 @@
 //! The nodes of a cluster as child processes, and what they say of themselves over HTTP.
 
+use crate::footprint::Footprint;
 use crate::links::Links;
 use crate::operator::Operator;
 use crate::rates::{self, Rate};
@@ -33,6 +34,15 @@ pub const STUCK: Duration = Duration::from_secs(60);
 /// How much log there is between two snapshots.
 pub const SNAPSHOT_LOG_BYTES: u64 = 1 << 20;
 
+/// In files of this length a node keeps its log, so that a run fills many of them.
+pub const SEGMENT_BYTES: u64 = 256 << 10;
+
+/// No directory of a node is larger than this, however long the cluster has worked: two snapshots
+/// with the entries that are kept behind them, 5 to 8 MiB each; half as much log since the last
+/// one; and as many files as that set free. A short run logs less than this in all, one of some
+/// minutes logs more; `cluster/src/store/tests.rs` has the same in small.
+pub const DISK_BYTES_MAX: u64 = 32 << 20;
+
 /// After so many entries the nodes compare a part of their ledgers, and a node that differs ends
 /// itself: often enough that each part has its turn in most rounds.
 pub const COMPARE_ENTRIES: u64 = 8;
@@ -45,6 +55,7 @@ pub struct Nodes {
     home: PathBuf,
     build: Build,
     snapshot_log_bytes: u64,
+    segment_bytes: Option<u64>,
     compare_entries: u64,
     key_file: PathBuf,
     places: Vec<Place>,
@@ -77,6 +88,8 @@ pub struct Layout {
     pub vacant: usize,
     /// How much log there is between two snapshots.
     pub snapshot_log_bytes: u64,
+    /// How long the files of the log are, unless they are as long as usual.
+    pub segment_bytes: Option<u64>,
     /// After how many entries the nodes compare a part of their ledgers.
     pub compare_entries: u64,
 }
@@ -145,6 +158,7 @@ impl Nodes {
             home: home.to_owned(),
             build: layout.build,
             snapshot_log_bytes: layout.snapshot_log_bytes,
+            segment_bytes: layout.segment_bytes,
             compare_entries: layout.compare_entries,
             key_file,
             servers: places.iter().map(|_| None).collect(),
@@ -207,6 +221,9 @@ impl Nodes {
             (crash_tests::COMPARE_EVERY, text(&self.compare_entries)),
             (disk::TAKES_ORDERS, text(&true)),
         ];
+        if let Some(bytes) = self.segment_bytes {
+            more.push((crash_tests::SEGMENTS_OF, text(&bytes)));
+        }
         if is_founder {
             more.push(("FENCEPOST_BOOTSTRAP", text(&true)));
         }
@@ -348,6 +365,14 @@ impl Nodes {
     fn server(&mut self, node: usize) -> Result<&mut Server, String> {
         let server = self.servers[node].as_mut();
         server.ok_or_else(|| format!("the node at place {node} is down"))
+    }
+
+    /// What the nodes that run use, at most.
+    pub fn footprint(&self) -> Footprint {
+        let all = self.members().into_iter();
+        let running = all.filter_map(|node| Some((self.pid(node)?, self.data_dir(node))));
+        let footprints = running.map(|(pid, dir)| Footprint::of(pid, dir));
+        footprints.fold(Footprint::default(), Footprint::max)
     }
 
     /// The process of a node that runs.

@@ -7,7 +7,10 @@ use crate::install::Install;
 use crate::keepers::Seen;
 use crate::line::Served;
 use crate::load::Latencies;
-use crate::nodes::{ADDED, Build, COMPARE_ENTRIES, LOOK, Layout, Nodes, SNAPSHOT_LOG_BYTES, STUCK};
+use crate::nodes::{
+    ADDED, Build, COMPARE_ENTRIES, DISK_BYTES_MAX, LOOK, Layout, Nodes, SEGMENT_BYTES,
+    SNAPSHOT_LOG_BYTES, STUCK,
+};
 use crate::rates::Rate;
 use crate::report::Report;
 use crate::scenario::Scenario;
@@ -143,6 +146,7 @@ fn run_in(
             Scenario::SnapshotUnderLoad if !has_many_locks => SNAPSHOT_OFTEN_BYTES,
             _ => SNAPSHOT_LOG_BYTES,
         },
+        segment_bytes: (!has_many_locks).then_some(SEGMENT_BYTES),
         compare_entries: match has_many_locks {
             true => COMPARE_ENTRIES_OF_MANY,
             false => COMPARE_ENTRIES,
@@ -316,6 +320,20 @@ impl Run {
         count("entries that a snapshot covers", sum("snapshot_index"));
         count("terms", sum("term"));
         count("batches that counted for nothing", sum("ignored"));
+        self.demand_little_disk()
+    }
+
+    /// However much was logged, a node keeps no more of it than a snapshot does not cover.
+    fn demand_little_disk(&mut self) -> Result<(), String> {
+        let disk_bytes = self.nodes.footprint().disk_bytes;
+        self.counts
+            .insert("bytes on the disk of a node, at most", disk_bytes);
+        // Many locks are more than that by themselves.
+        if self.locks < MANY_LOCKS && disk_bytes > DISK_BYTES_MAX {
+            return Err(format!(
+                "a node has {disk_bytes} bytes on its disk, more than {DISK_BYTES_MAX}"
+            ));
+        }
         Ok(())
     }
 

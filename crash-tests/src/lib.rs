@@ -49,5 +49,6 @@ pub mod trouble;
 pub mod worker;
 
 pub use process::{
-    COMPARE_EVERY, DIFFERS, Program, READS_FORMAT, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES, serve,
+    COMPARE_EVERY, DIFFERS, Program, READS_FORMAT, SEGMENTS_OF, SNAPSHOT_EVERY, SNAPSHOT_LOG_BYTES,
+    serve,
 };

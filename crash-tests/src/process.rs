@@ -51,6 +51,9 @@ impl Program {
 /// How much log there is between two snapshots of the child process.
 pub const SNAPSHOT_EVERY: &str = "CRASH_TESTS_SNAPSHOT_EVERY";
 
+/// How long the files are in which the child process keeps its log.
+pub const SEGMENTS_OF: &str = "CRASH_TESTS_SEGMENTS_OF";
+
 /// After how many entries the nodes of a cluster compare their ledgers.
 pub const COMPARE_EVERY: &str = "CRASH_TESTS_COMPARE_EVERY";
 
@@ -107,6 +110,10 @@ pub fn serve() -> ExitCode {
     let snapshot_every = std::env::var(SNAPSHOT_EVERY).ok();
     if let Some(log_bytes) = snapshot_every.and_then(|bytes| bytes.parse().ok()) {
         builder = builder.snapshot_every(log_bytes);
+    }
+    let segments_of = std::env::var(SEGMENTS_OF).ok();
+    if let Some(bytes) = segments_of.and_then(|bytes| bytes.parse().ok()) {
+        builder = builder.segments_of(bytes);
     }
     let reads = std::env::var(READS_FORMAT).ok();
     if let Some(version) = reads.and_then(|version| version.parse().ok()) {

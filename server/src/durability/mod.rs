@@ -19,6 +19,6 @@ mod turns;
 mod upkeep;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use opening::{Opening, allow_first_fences, floor_without_log};
+pub(crate) use opening::{LogSizes, Opening, allow_first_fences, floor_without_log};
 pub(crate) use restore::{Known, Restored, restore};
 pub(crate) use upkeep::Upkeep;

@@ -20,6 +20,24 @@ pub(super) const CEILING_STEP: u64 = 1 << 20;
 /// Bytes of records that are appended at once while long leases are written down.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// Sizes of the log that are not the usual ones.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LogSizes {
+    pub(crate) snapshot_log_bytes: Option<u64>,
+    pub(crate) segment_bytes: Option<u64>,
+}
+
+impl LogSizes {
+    pub(crate) fn set(self, options: &mut Options) {
+        if let Some(bytes) = self.snapshot_log_bytes {
+            options.snapshot_log_bytes = bytes;
+        }
+        if let Some(bytes) = self.segment_bytes {
+            options.segment_bytes = bytes;
+        }
+    }
+}
+
 /// What was found in the data directory, before there is an engine.
 pub(crate) struct Opening {
     opened: Opened,
@@ -43,7 +61,7 @@ impl Opening {
     pub(crate) fn read(
         config: &Config,
         disk: Option<Arc<dyn Disk>>,
-        snapshot_log_bytes: Option<u64>,
+        log_sizes: LogSizes,
         clock_floor: Fence,
         clock: Clock,
     ) -> Result<Option<Self>, WalError> {
@@ -53,7 +71,7 @@ impl Opening {
             Durability::Lease => Scope::Leases,
         };
         let mut options = Options::new(scope, unix_now_ms());
-        options.snapshot_log_bytes = snapshot_log_bytes.unwrap_or(options.snapshot_log_bytes);
+        log_sizes.set(&mut options);
         let (opened, recovered) = match disk {
             Some(disk) => wal::open_on(disk, &options)?,
             None => wal::open(&config.data_dir, &options)?,

@@ -82,7 +82,7 @@ impl NodeServer {
         let Builder {
             config,
             disk,
-            snapshot_log_bytes,
+            log_sizes,
             reads,
             on_panic,
             ..
@@ -116,7 +116,7 @@ impl NodeServer {
             audit.begin(failure.watch(), told, audit::Restoration::default());
         }
         let mut options = wal::Options::new(Scope::Leases, unix_now_ms());
-        options.snapshot_log_bytes = snapshot_log_bytes.unwrap_or(options.snapshot_log_bytes);
+        log_sizes.set(&mut options);
         let disk = match disk {
             Some(disk) => disk,
             None => open_dir(&config.data_dir)?,

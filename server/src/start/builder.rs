@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::core::pauses::{Pause, PauseHook};
 use crate::core::shared::AdmissionHook;
 use crate::core::wakeup::SyncHook;
+use crate::durability::LogSizes;
 use crate::system::panics::OnPanic;
 use cluster::entry::Format;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use wal::Disk;
 pub struct Builder {
     pub(crate) config: Config,
     pub(crate) disk: Option<Arc<dyn Disk>>,
-    pub(crate) snapshot_log_bytes: Option<u64>,
+    pub(crate) log_sizes: LogSizes,
     pub(crate) reads: Option<Format>,
     pub(crate) late_acks: Option<SyncHook>,
     pub(crate) on_panic: OnPanic,
@@ -63,7 +64,14 @@ impl Builder {
 
     /// Writes a snapshot whenever the log has grown by so much. For tests that want many of them.
     pub fn snapshot_every(mut self, log_bytes: u64) -> Self {
-        self.snapshot_log_bytes = Some(log_bytes);
+        self.log_sizes.snapshot_log_bytes = Some(log_bytes);
+        self
+    }
+
+    /// Keeps the log in files of this length. For tests that want many of them.
+    #[doc(hidden)]
+    pub fn segments_of(mut self, bytes: u64) -> Self {
+        self.log_sizes.segment_bytes = Some(bytes);
         self
     }
 

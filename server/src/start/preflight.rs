@@ -85,7 +85,7 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
     let Builder {
         config,
         disk,
-        snapshot_log_bytes,
+        log_sizes,
         // Of a node of a cluster only.
         reads: _,
         late_acks,
@@ -115,7 +115,7 @@ pub(super) fn preflight(builder: Builder, purpose: Purpose) -> Result<Preflight,
         }
         _ => {
             let disk = disk.clone();
-            Opening::read(&config, disk, snapshot_log_bytes, clock_floor, clock)
+            Opening::read(&config, disk, log_sizes, clock_floor, clock)
                 .map_err(StartError::Storage)?
         }
     };

@@ -61,7 +61,13 @@ fn opening(disk: &ForgetfulDisk, durability: Durability, clock_floor: Fence) -> 
         ..Config::default()
     };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let opening = Opening::read(&config, Some(disk), None, clock_floor, Clock::start());
+    let opening = Opening::read(
+        &config,
+        Some(disk),
+        LogSizes::default(),
+        clock_floor,
+        Clock::start(),
+    );
     opening.unwrap().unwrap()
 }
 
