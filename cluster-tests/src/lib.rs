@@ -21,6 +21,8 @@
 //! | `upgrade.rs`   | another build on each node, there and back; the log's format is raised  |
 //! | `builds.rs`    | the two builds of such an upgrade, and what they read                   |
 //! | `snapshots.rs` | a node that was away for long is sent an image; what that costs         |
+//! | `slow_disks.rs` | disks that are slow, one or one of two                                 |
+//! | `waits.rs`     | what slow disks cost                                                    |
 //! | `links.rs`     | the links between them: open, slow or cut, each direction by itself     |
 //! | `company.rs`   | all clients of a run                                                    |
 //! | `crew.rs`      | clients that work until the run stops                                   |
@@ -53,8 +55,10 @@ pub mod report;
 pub mod rounds;
 pub mod run;
 pub mod scenario;
+pub mod slow_disks;
 pub mod snapshots;
 pub mod upgrade;
+pub mod waits;
 
 pub use report::Report;
 pub use run::{GRANT_MAX, Plan, run};

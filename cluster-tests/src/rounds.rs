@@ -47,10 +47,6 @@ const DIFFERENCE: [&str; 3] = [
     "This node stops here; the others go on",
 ];
 
-/// How much longer each sync of a slow disk takes, and for how long.
-const SLOW_SYNC_MS: std::ops::Range<u64> = 200..2_000;
-const SLOW_DISK_MS: std::ops::Range<u64> = 1_000..4_000;
-
 /// When a node is killed while the membership changes.
 const INTO_CHANGE_MS: std::ops::Range<u64> = 0..300;
 
@@ -89,6 +85,7 @@ impl Run {
             Scenario::WallClock => self.wall_clock(leader),
             Scenario::FastClock | Scenario::WildClock => self.kill_leader(leader),
             Scenario::SlowDiskLeader => self.slow_disk(leader),
+            Scenario::SlowDiskOfTwo => self.slow_disk_of_two(leader),
             Scenario::DiskErrorLeader => self.disk_error(leader),
             Scenario::DiskErrorFollower => {
                 let node = self.other_than(leader);
@@ -223,7 +220,7 @@ impl Run {
     }
 
     /// Short times and long ones alike: each power of ten as often as the others.
-    fn pick_long(&mut self, ms: std::ops::Range<u64>) -> Duration {
+    pub(crate) fn pick_long(&mut self, ms: std::ops::Range<u64>) -> Duration {
         let factor = ms.end as f64 / ms.start as f64;
         let ms = ms.start as f64 * factor.powf(self.random.f64());
         Duration::from_millis(ms as u64)
@@ -437,24 +434,6 @@ impl Run {
         self.sleep(BEFORE_MS);
         let what = self.kill_leader(leader)?;
         Ok(format!("clocks set, {what}"))
-    }
-
-    fn slow_disk(&mut self, leader: usize) -> Result<String, String> {
-        let recorder = self.recorder.clone();
-        let delay = self.pick_long(SLOW_SYNC_MS);
-        let begun = recorder.now();
-        self.nodes.order_disk(leader, Order::Slow(delay))?;
-        self.nodes.lived(leader, begun, &recorder);
-        self.sleep(SLOW_DISK_MS);
-        self.nodes.order_disk(leader, Order::Slow(Duration::ZERO))?;
-        let ended = recorder.now();
-        let took = self.fail_over(begun)?;
-        self.wait_healed(ended)?;
-        let pause = self.measure_pause(begun);
-        let node = self.nodes.id(leader);
-        Ok(format!(
-            "syncs of node {node} took {delay:.3?}, next grant after {took:.3?}, at most {pause:.3?} without one"
-        ))
     }
 
     fn disk_error(&mut self, node: usize) -> Result<String, String> {

@@ -14,6 +14,7 @@ use crate::nodes::{
 use crate::rates::Rate;
 use crate::report::Report;
 use crate::scenario::Scenario;
+use crate::waits::{WaitsOfTwo, median_ms};
 use crash_tests::checker::{self, Kept, Violation};
 use crash_tests::history::{Recorder, Time};
 use crash_tests::{Program, story};
@@ -88,6 +89,7 @@ pub struct Run {
     pub(crate) locks: usize,
     pub(crate) away: Duration,
     pub(crate) installs: Vec<Install>,
+    pub(crate) slow_disks: WaitsOfTwo,
     pub(crate) failovers: Vec<Duration>,
     pub(crate) pauses: Vec<Duration>,
     pub(crate) healings: Vec<Duration>,
@@ -184,6 +186,7 @@ fn run_in(
         locks: plan.locks,
         away: plan.away,
         installs: Vec::new(),
+        slow_disks: WaitsOfTwo::default(),
         failovers: Vec::new(),
         pauses: Vec::new(),
         healings: Vec::new(),
@@ -216,6 +219,20 @@ fn run_in(
         run.counts.insert("longest wait in line, ms", longest_ms);
         let inversions = served.inversions();
         run.counts.insert("overtaken in line", inversions);
+    }
+    if plan.scenario == Scenario::SlowDiskOfTwo {
+        let WaitsOfTwo {
+            of_leader,
+            of_follower,
+        } = &run.slow_disks;
+        let of_leader = median_ms(of_leader);
+        run.counts
+            .insert("next grant while the leader's disk is slow, ms", of_leader);
+        let of_follower = median_ms(of_follower);
+        run.counts.insert(
+            "next grant while the follower's disk is slow, ms",
+            of_follower,
+        );
     }
     summary.demand(Kept::Lease).or_else(|why| {
         // A promise that was broken says more.

@@ -45,6 +45,8 @@ pub enum Scenario {
     WildClock,
     /// The disk of the leader is slow, by 0.2 to 2 s for each sync
     SlowDiskLeader,
+    /// One of three nodes is down, and the disk of the leader is slow, then that of the other one
+    SlowDiskOfTwo,
     /// The disk fails under the leader, which ends itself; it comes back with a sound one
     DiskErrorLeader,
     /// The same under a node that does not lead

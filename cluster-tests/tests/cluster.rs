@@ -92,6 +92,11 @@ fn a_node_that_was_away_for_long_is_sent_what_is_held() {
 }
 
 #[test]
+fn a_slow_disk_of_two_nodes_that_are_left_breaks_no_promise() {
+    promises_are_kept(Scenario::SlowDiskOfTwo, 1);
+}
+
+#[test]
 fn another_node_takes_the_place_of_a_lost_one() {
     promises_are_kept(Scenario::ReplaceNode, 1);
 }
