@@ -24,8 +24,51 @@ const AT_ONCE_US: Time = 100_000;
 pub struct Served {
     /// Grants of each waiter.
     counts: Vec<AtomicU64>,
-    /// When each grant was asked for, when it came, and its fence.
-    grants: Mutex<Vec<(Time, Time, u64)>>,
+    grants: Mutex<Vec<Turn>>,
+}
+
+/// One grant of the key.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Which client its waiter belongs to.
+    client: usize,
+    asked: Time,
+    granted: Time,
+    fence: u64,
+}
+
+/// Grants that came out of the order in which they were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overtaking {
+    /// Waiters that got the lock after one that had come later by some time.
+    pub overtaken: u64,
+    /// Of these, the ones that a waiter of their own client overtook.
+    pub by_own_client: u64,
+    /// Waiters that got the lock before one that had come earlier by some time.
+    pub overtakers: u64,
+}
+
+impl Overtaking {
+    fn among(mut turns: Vec<Turn>) -> Overtaking {
+        turns.sort_unstable_by_key(|turn| turn.fence);
+        let mut found = Overtaking::default();
+        let mut latest = 0;
+        let mut latest_of = [0; CLIENT_COUNT];
+        for turn in &turns {
+            let is_before = |other: Time| turn.asked + AT_ONCE_US < other;
+            found.overtaken += u64::from(is_before(latest));
+            let own = &mut latest_of[turn.client];
+            found.by_own_client += u64::from(is_before(*own));
+            latest = latest.max(turn.asked);
+            *own = turn.asked.max(*own);
+        }
+        let mut earliest = Time::MAX;
+        for turn in turns.iter().rev() {
+            found.overtakers += u64::from(earliest.saturating_add(AT_ONCE_US) < turn.asked);
+            earliest = earliest.min(turn.asked);
+        }
+        found
+    }
 }
 
 impl Served {
@@ -35,23 +78,15 @@ impl Served {
         counts.map(|it| it.load(Ordering::Relaxed)).collect()
     }
 
-    /// How many waiters got the lock after another one that had come later by some time.
-    pub fn inversions(&self) -> u64 {
-        let mut grants = self.grants.lock().clone();
-        grants.sort_unstable_by_key(|(_, _, fence)| *fence);
-        let mut latest = 0;
-        let mut inversions = 0;
-        for (asked, _, _) in grants {
-            inversions += u64::from(asked + AT_ONCE_US < latest);
-            latest = latest.max(asked);
-        }
-        inversions
+    /// Who overtook whom.
+    pub fn overtaking(&self) -> Overtaking {
+        Overtaking::among(self.grants.lock().clone())
     }
 
     /// The longest that a waiter has waited.
     pub fn longest_wait(&self) -> Duration {
         let grants = self.grants.lock();
-        let waits = grants.iter().map(|(asked, granted, _)| granted - asked);
+        let waits = grants.iter().map(|turn| turn.granted - turn.asked);
         Duration::from_micros(waits.max().unwrap_or(0))
     }
 }
@@ -118,7 +153,15 @@ async fn stand(client: Client, number: usize, shared: Arc<Shared>, served: Arc<S
             end: End::Open,
         });
         served.counts[number].fetch_add(1, Ordering::Relaxed);
-        served.grants.lock().push((begun, answered, fence));
+        served.grants.lock().push(Turn {
+            client: number % CLIENT_COUNT,
+            asked: begun,
+            granted: answered,
+            fence,
+        });
         recorder.ended(grant, release(guard, &shared).await);
     }
 }
+
+#[cfg(test)]
+mod tests;

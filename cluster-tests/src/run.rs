@@ -217,8 +217,13 @@ fn run_in(
     if let Some(served) = &run.served {
         let longest_ms = served.longest_wait().as_millis() as u64;
         run.counts.insert("longest wait in line, ms", longest_ms);
-        let inversions = served.inversions();
-        run.counts.insert("overtaken in line", inversions);
+        let overtaking = served.overtaking();
+        run.counts.insert("overtaken in line", overtaking.overtaken);
+        let by_own = overtaking.by_own_client;
+        run.counts
+            .insert("overtaken by a waiter of the same client", by_own);
+        let overtakers = overtaking.overtakers;
+        run.counts.insert("overtakers in line", overtakers);
     }
     if plan.scenario == Scenario::SlowDiskOfTwo {
         let WaitsOfTwo {
