@@ -145,7 +145,7 @@ def node(driver):
 
 
 def go(driver):
-    # `run` has compiled it from `go/failover.go` into the directory that it calls this in.
+    # `run` has compiled it from `go` into the directory that it calls this in.
     return lambda addresses: Program([os.path.abspath("failover")], driver, addresses)
 
 
@@ -172,8 +172,10 @@ DRIVERS = {
     "ioredis-cluster": node("ioredis-cluster"),
     "node-redis-sentinel": node("node-redis-sentinel"),
     "node-redis-cluster": node("node-redis-cluster"),
-    "go-redis-sentinel": go("go-redis-sentinel"),
-    "go-redis-cluster": go("go-redis-cluster"),
+    "go-redis-5-sentinel": go("go-redis-5-sentinel"),
+    "go-redis-5-cluster": go("go-redis-5-cluster"),
+    "go-redis-9-sentinel": go("go-redis-9-sentinel"),
+    "go-redis-9-cluster": go("go-redis-9-cluster"),
 }
 
 CHANGES = [("killed", signal.SIGKILL), ("paused", signal.SIGSTOP), ("asked to stop", signal.SIGTERM)]

@@ -1,4 +1,6 @@
 // One driver for failover.py: failover DRIVER PORT... A line of JSON asks for something, a line answers.
+//
+// Compiled with v5.go or with v9.go, which are the same few operations with two versions of go-redis.
 package main
 
 import (
@@ -9,8 +11,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-
-	"gopkg.in/redis.v5"
 )
 
 // A leader that is paused keeps its connections: without this bound the driver would wait for it.
@@ -18,11 +18,12 @@ const answerMax = time.Second
 
 const release = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end`
 
-// What the two kinds of client have in common.
+// What the kinds and versions of clients have in common.
 type client interface {
-	SetNX(key string, value interface{}, expiration time.Duration) *redis.BoolCmd
-	Get(key string) *redis.StringCmd
-	Eval(script string, keys []string, args ...interface{}) *redis.Cmd
+	setNX(key, token string, ttl time.Duration) (bool, error)
+	// The empty string: there is no lock.
+	get(key string) (string, error)
+	eval(script, key, token string) (interface{}, error)
 }
 
 type request struct {
@@ -33,19 +34,11 @@ type request struct {
 	TTLMs     int64  `json:"ttl_ms"`
 }
 
-func connect(driver string, addresses []string) client {
-	switch driver {
-	case "go-redis-sentinel":
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: "mymaster", SentinelAddrs: addresses,
-			DialTimeout: answerMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
-		})
-	case "go-redis-cluster":
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addresses, DialTimeout: answerMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
-		})
-	}
-	panic("there is no driver " + driver)
+type answer struct {
+	Ok bool `json:"ok"`
+	// The driver sent the command again by itself, after the first answer was lost.
+	Repeated bool   `json:"repeated"`
+	Error    string `json:"error,omitempty"`
 }
 
 func newToken() string {
@@ -62,43 +55,44 @@ type locks struct {
 }
 
 func (l *locks) holds(key, token string) (bool, error) {
-	value, err := l.client.Get(key).Result()
-	if err == redis.Nil {
-		return false, nil
-	}
+	value, err := l.client.get(key)
 	return err == nil && value == token, err
 }
 
-func (l *locks) take(key string, ttl time.Duration) (bool, error) {
+func (l *locks) take(key string, ttl time.Duration) (answer, error) {
 	token := newToken()
-	granted, err := l.client.SetNX(key, token, ttl).Result()
+	granted, err := l.client.setNX(key, token, ttl)
 	if err != nil {
-		return false, err
+		return answer{}, err
 	}
+	repeated := false
 	// A driver that lost the answer may ask again by itself, and is refused by the lock that it has.
 	if !granted {
 		if granted, err = l.holds(key, token); err != nil {
-			return false, err
+			return answer{}, err
 		}
+		repeated = granted
 	}
 	if granted {
 		l.tokens[key] = token
 	}
-	return granted, nil
+	return answer{Ok: granted, Repeated: repeated}, nil
 }
 
-func (l *locks) carryOut(asked request) (bool, error) {
+func (l *locks) carryOut(asked request) (answer, error) {
 	ttl := time.Duration(asked.TTLMs) * time.Millisecond
 	switch {
 	case asked.Take != "":
 		return l.take(asked.Take, ttl)
 	case asked.TakeOther != "":
-		return l.client.SetNX(asked.TakeOther, newToken(), ttl).Result()
+		granted, err := l.client.setNX(asked.TakeOther, newToken(), ttl)
+		return answer{Ok: granted}, err
 	case asked.IsHeld != "":
-		return l.holds(asked.IsHeld, l.tokens[asked.IsHeld])
+		held, err := l.holds(asked.IsHeld, l.tokens[asked.IsHeld])
+		return answer{Ok: held}, err
 	}
-	said, err := l.client.Eval(release, []string{asked.Release}, l.tokens[asked.Release]).Result()
-	return err == nil && said == int64(1), err
+	said, err := l.client.eval(release, asked.Release, l.tokens[asked.Release])
+	return answer{Ok: err == nil && said == int64(1)}, err
 }
 
 func main() {
@@ -113,13 +107,11 @@ func main() {
 		if err := json.Unmarshal(lines.Bytes(), &asked); err != nil {
 			panic(err)
 		}
-		answer := map[string]interface{}{}
-		if ok, err := held.carryOut(asked); err != nil {
-			answer["error"] = err.Error()
-		} else {
-			answer["ok"] = ok
+		given, err := held.carryOut(asked)
+		if err != nil {
+			given = answer{Error: err.Error()}
 		}
-		line, err := json.Marshal(answer)
+		line, err := json.Marshal(given)
 		if err != nil {
 			panic(err)
 		}
