@@ -52,21 +52,21 @@ const tokens = new Map();
 async function carryOut(request) {
   if (request.take) {
     const token = randomUUID();
+    const isGranted = (await set(request.take, token, request.ttl_ms)) === "OK";
     // A driver that lost the answer may ask again by itself, and is refused by the lock that it has.
-    const isGranted =
-      (await set(request.take, token, request.ttl_ms)) === "OK" || (await client.get(request.take)) === token;
-    if (isGranted) tokens.set(request.take, token);
-    return isGranted;
+    const repeated = !isGranted && (await client.get(request.take)) === token;
+    if (isGranted || repeated) tokens.set(request.take, token);
+    return { ok: isGranted || repeated, repeated };
   }
-  if (request.take_other) return (await set(request.take_other, randomUUID(), request.ttl_ms)) === "OK";
-  if (request.is_held) return (await client.get(request.is_held)) === tokens.get(request.is_held);
-  return (await give(request.release, tokens.get(request.release))) === 1;
+  if (request.take_other) return { ok: (await set(request.take_other, randomUUID(), request.ttl_ms)) === "OK" };
+  if (request.is_held) return { ok: (await client.get(request.is_held)) === tokens.get(request.is_held) };
+  return { ok: (await give(request.release, tokens.get(request.release))) === 1 };
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {
-    answer = { ok: await carryOut(JSON.parse(line)) };
+    answer = await carryOut(JSON.parse(line));
   } catch (error) {
     answer = { error: String(error) };
   }
