@@ -17,8 +17,10 @@ import sys
 import threading
 import time
 
-from drivers import DRIVERS, Refused
+import drivers
+from drivers import Refused
 from nodes import Nodes
+from redisson_replay import REPLAYS, Replay
 
 # A driver that has not found the new leader by then does not go on by itself.
 RECOVERY_S_MAX = 30
@@ -27,6 +29,8 @@ RECOVERY_S_MAX = 30
 BEFORE_S = (0.05, 0.3)
 # So many of the locks that were granted last before the change are looked at after it.
 KEPT = 20
+
+DRIVERS = {**drivers.DRIVERS, **REPLAYS}
 
 CHANGES = [("killed", signal.SIGKILL), ("paused", signal.SIGSTOP), ("asked to stop", signal.SIGTERM)]
 
@@ -158,9 +162,14 @@ class Story:
     def tell(self, changes):
         driver, nodes = self.driver, self.nodes
         check("a free lock is granted", self.fresh())
+        more = driver if isinstance(driver, Replay) else None
+        if more:
+            more.before_all(self, check)
         for change, sent in changes:
             check("a lock is granted that is to be kept", self.fresh())
             held = self.key
+            if more:
+                more.before_each(self, check)
             leader = self.after(change, sent, held)
             if sent == signal.SIGSTOP:
                 nodes.send(leader, signal.SIGCONT)
@@ -172,7 +181,11 @@ class Story:
             # Not asked for its answer: of a release that the driver repeated, the second finds nothing to release.
             self.persist(lambda: driver.release(held))
             check("the lock was given back and is granted again", self.persist(lambda: driver.take(held)))
+            if more:
+                more.after_each(self, check)
         self.figures.print(driver)
+        if more:
+            more.after_all(self, check)
 
 
 def main():
