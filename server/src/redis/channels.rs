@@ -30,9 +30,15 @@ pub(crate) fn check_name(channel: &[u8]) -> Result<(), Refusal> {
 }
 
 /// Whether a channel has the server's own news, in the manner of Sentinel. Every client may listen
-/// to it, and none may publish there.
+/// to it, and none may publish there. node-redis leaves out the sign of `+switch-master`.
 pub(crate) fn is_own(channel: &[u8]) -> bool {
-    matches!(channel.first(), Some(b'+' | b'-'))
+    matches!(channel.first(), Some(b'+' | b'-')) || channel == b"switch-master"
+}
+
+/// Whether a pattern is for channels with the server's own news alone. `[-+]sdown` is one of those
+/// that node-redis asks a Sentinel for; one that refuses is left for another, time after time.
+pub(crate) fn is_own_pattern(pattern: &[u8]) -> bool {
+    is_own(pattern) || pattern.starts_with(b"[-+]")
 }
 
 /// Refuses a message that is too long, or its channel. Asked before a command changes what the

@@ -34,6 +34,7 @@ pub(crate) use needs::Needs;
 pub(crate) use set::wants_old as set_wants_old;
 pub(crate) use transactions::stamp;
 
+use super::channels;
 use super::client::Client;
 use super::name::{DATABASES, Name};
 use super::naming::{Foreseen, Names, Naming, Target};
@@ -193,7 +194,7 @@ impl Command {
             // Other channels have their listeners at the leader; here they would hear nothing.
             "subscribe" | "psubscribe" => args[1..]
                 .iter()
-                .all(|topic| matches!(topic.first(), Some(b'+' | b'-')) || *topic == b"*"),
+                .all(|topic| channels::is_own_pattern(topic) || *topic == b"*"),
             _ => false,
         }
     }

@@ -75,17 +75,18 @@ pub(super) fn check(
             }
             (all_keys(), "a key")
         }
-        Needs::Channel => {
-            let channels = &args[1..];
-            (
-                channels.iter().all(|name| may_hear(entitlement, name)),
-                "a channel",
-            )
-        }
+        Needs::Channel => (
+            args[1..]
+                .iter()
+                .all(|name| channels::is_own(name) || entitlement.covers(name)),
+            "a channel",
+        ),
         Needs::Pattern => {
-            let patterns = args[1..].iter().map(|pattern| literal_head(pattern));
+            let may_hear = |pattern: &[u8]| {
+                channels::is_own_pattern(pattern) || entitlement.covers(literal_head(pattern))
+            };
             (
-                patterns.into_iter().all(|head| may_hear(entitlement, head)),
+                args[1..].iter().all(|pattern| may_hear(pattern)),
                 "a channel",
             )
         }
@@ -134,11 +135,6 @@ pub(super) fn charge(
     ];
     let must = KEEPING.contains(&command.name) || LEAVING.contains(&command.name);
     entitlement.charge(now, must).map_err(Refusal::Quota)
-}
-
-/// Whether the sender may listen to a channel, or to all that begin like this.
-fn may_hear(entitlement: &Entitlement, channel: &[u8]) -> bool {
-    channels::is_own(channel) || entitlement.covers(channel)
 }
 
 /// What every channel begins with that a pattern matches, as far as the pattern says.

@@ -259,6 +259,9 @@ fn the_servers_own_channels_carry_the_servers_own_news() {
         );
     }
     assert!(other.say("SUBSCRIBE +switch-master").contains("subscribe"));
+    assert!(other.say("PSUBSCRIBE [-+]sdown").contains("psubscribe"));
+    // A range from `+` to `]`, which has the digits and the capital letters in it.
+    assert!(other.say("PSUBSCRIBE [+-]sdown").starts_with("NOPERM"));
 }
 
 #[test]

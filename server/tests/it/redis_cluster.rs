@@ -253,6 +253,22 @@ fn followers_let_clients_listen_to_what_sentinel_says_and_to_nothing_else() {
     let mut redis = connect(&nodes, follower);
     let said = redis.say("SUBSCRIBE redisson_lock__channel:{orders}");
     assert!(said.starts_with("READONLY "), "{said}");
+
+    // What node-redis asks for, all at once. It leaves a Sentinel that refuses it, and with the
+    // Sentinel all commands wait.
+    let topics = "switch-master [-+]sdown +slave +sentinel [-+]odown +slave-reconf-done";
+    let mut redis = connect(&nodes, follower);
+    redis.send(
+        &format!("PSUBSCRIBE {topics}")
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+    for (number, topic) in topics.split(' ').enumerate() {
+        assert_eq!(redis.read(), format!("[psubscribe {topic} {}]", number + 1));
+    }
+    let mut redis = connect(&nodes, follower);
+    let said = redis.say("PSUBSCRIBE [-+]sdown registry-*");
+    assert!(said.starts_with("READONLY "), "{said}");
 }
 
 #[test]
@@ -313,6 +329,59 @@ fn a_lock_outlives_the_leader_and_clients_find_the_next_one() {
         let said = Redis::on(stream).say("INFO replication");
         said.contains("role:slave\r\n") && said.contains("master_link_status:up\r\n")
     });
+}
+
+/// Takes a lock as Redisson does where there are replicas: it asks how many there are, and in the
+/// same batch as the script how many have what the script did. With none, it does not take the
+/// lock to be its own. `None` once it has the lock, otherwise how long the other has it.
+fn acquire_like_redisson(redis: &mut Redis<TcpStream>, key: &str, owner: &str) -> Option<i64> {
+    let info = redis.say("INFO ALL");
+    let replicas = info.split_once("connected_slaves:").expect("it leads").1;
+    let replicas = replicas.split_once('\r').expect("a line").0;
+    let lock = "149c5a8bf18676fd99e9e6e24923bd64d9b62f94";
+    redis.send(&["EVALSHA", lock, "1", key, "30000", owner]);
+    redis.send(&["WAIT", replicas, "1000"]);
+    let left_ms = redis.read();
+    let synced: i64 = redis.read().parse().expect("how many have it");
+    assert!(synced > 0 || replicas == "0", "{info}");
+    (left_ms != "nil").then(|| left_ms.parse().expect("how long the other has it"))
+}
+
+#[test]
+fn what_redisson_asks_before_and_with_a_lock_is_answered_by_the_next_leader_too() {
+    let (mut nodes, first) = start();
+    let mut redis = connect(&nodes, first);
+    // Redisson finds out which of the two there are. It goes by these words and gives up at others.
+    redis.number("WAIT 0 0");
+    let unknown = redis.say("WAITAOF 0 0 0");
+    assert!(unknown.starts_with("ERR unknown command"), "{unknown}");
+    assert!(unknown.contains("WAITAOF"), "{unknown}");
+    assert_eq!(acquire_like_redisson(&mut redis, "kept", "one:1"), None);
+    let fence = redis.number("LOCK.FENCE kept");
+
+    nodes.stop(first);
+    let second = nodes.leader();
+    let (mut one, mut two) = (connect(&nodes, second), connect(&nodes, second));
+    let left_ms = acquire_like_redisson(&mut two, "kept", "two:1");
+    assert!(left_ms.is_some(), "it outlived its leader");
+    let renew = "6a3d31570dc6f4b0bd32bcdc8e75667747c6f635";
+    assert_eq!(
+        one.say(&format!("EVALSHA {renew} 1 kept 30000 one:1")),
+        "[1]",
+        "the watchdog goes on"
+    );
+    assert_eq!(one.number("LOCK.FENCE kept"), fence);
+    let unlock = "6866459238a13a701d42f4971f12d9f3a50e2442";
+    for turn in 0..2 {
+        for (redis, owner, other) in [(&mut one, "one:1", "two:1"), (&mut two, "two:1", "one:1")] {
+            assert_eq!(acquire_like_redisson(redis, "turns", owner), None);
+            assert!(acquire_like_redisson(redis, "turns", other).is_some());
+            let call = format!(
+                "EVALSHA {unlock} 3 turns channel latch-{owner}-{turn} 0 30000 {owner} PUBLISH 1000"
+            );
+            assert_eq!(redis.say(&call), "1");
+        }
+    }
 }
 
 #[test]
