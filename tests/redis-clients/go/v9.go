@@ -7,6 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Longer than a Sentinel may take to answer: go-redis 9 asks it while it dials. If the time for
+// dialling is over first, it takes the Sentinel to be well, and asks it again although it is paused.
+const dialMax = 3 * answerMax
+
 type v9 struct {
 	redis redis.UniversalClient
 }
@@ -32,11 +36,11 @@ func connect(driver string, addresses []string) client {
 	case "go-redis-9-sentinel":
 		return v9{redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: "mymaster", SentinelAddrs: addresses,
-			DialTimeout: answerMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
+			DialTimeout: dialMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
 		})}
 	case "go-redis-9-cluster":
 		return v9{redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: addresses, DialTimeout: answerMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
+			Addrs: addresses, DialTimeout: dialMax, ReadTimeout: answerMax, WriteTimeout: answerMax,
 		})}
 	}
 	panic("there is no driver " + driver)
