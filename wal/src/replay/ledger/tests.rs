@@ -228,7 +228,7 @@ fn a_ledger_that_works_for_long_keeps_what_is_held() {
         if step % STEPS_OF_SESSION == 0 {
             apply(&session(session_id, step + 400));
             // Every other one ends by itself.
-            if session_id % 2 == 0 {
+            if session_id.is_multiple_of(2) {
                 let session = session_id - 3;
                 apply(&Record::SessionEnded { session });
             }
