@@ -278,7 +278,13 @@ impl Node {
         standing::leads_majority(&self.inner.raft)
     }
 
-    /// How this node stood to its cluster a moment ago.
+    /// How this node stands to its cluster, as far as it knows. For any thread.
+    pub fn standing_now(&self) -> Standing {
+        let known = *self.inner.standing.borrow();
+        self.inner.last_look.now(known)
+    }
+
+    /// The same, for tasks that wait for changes of it.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.inner.standing.clone()
     }

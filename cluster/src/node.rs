@@ -9,7 +9,7 @@ use crate::kept_image::KeptImage;
 use crate::ledger::{Difference, LedgerState, Machine, SharedLedger};
 use crate::propose::{CommitNumbers, OnSettled, Reign, Stamp, leads};
 use crate::random::{random_key, random_u64};
-use crate::standing::Standing;
+use crate::standing::{LastLook, Standing};
 use crate::store::Store;
 use crate::types::{LeaderId, Member, NodeId, Types};
 use openraft::async_runtime::WatchReceiver;
@@ -87,6 +87,7 @@ pub(crate) struct Inner {
     pub(crate) image: KeptImage,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) last_look: Arc<LastLook>,
     pub(crate) role: Arc<RoleSince>,
     /// When openraft had read what it knew before this start.
     pub(crate) begun: InstantOf<Types>,

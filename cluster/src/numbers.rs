@@ -52,7 +52,7 @@ impl Node {
             let matched_index = matched.as_ref().map_or(0, |matched| matched.index());
             (*node, last_index.saturating_sub(matched_index))
         });
-        let standing = *self.inner.standing.borrow();
+        let standing = self.standing_now();
         let (keys, clock_ms) = self.ledger().look();
         NodeNumbers {
             term: metrics.current_term,

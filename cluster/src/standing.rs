@@ -13,6 +13,7 @@ mod progress;
 
 use self::progress::Progress;
 use crate::gate::NodeGate;
+use crate::host;
 use crate::ledger::Machine;
 use crate::peer::{self, ClusterKey, Gate, Transport};
 use crate::question::{Answer, Question};
@@ -21,9 +22,10 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::type_config::TypeConfigExt;
 use openraft::type_config::alias::InstantOf;
 use openraft::{Instant as _, Raft, RaftState};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// A node that was not heard from for so long is counted as gone.
@@ -40,6 +42,11 @@ const LOOKS_PER_QUESTION: usize = 10;
 
 /// How long that one may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// A look takes no longer than this: openraft is asked twice, and another node once.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+const _: () = assert!(2 * GONE_AFTER.as_millis() + ANSWER_MAX.as_millis() <= LOOK_MAX.as_millis());
 
 /// How a node stands to its cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -60,6 +67,33 @@ impl Standing {
     pub fn hears(self) -> bool {
         matches!(self, Standing::CatchingUp | Standing::Heard)
     }
+
+    /// What a look from then says now. The looks are made on openraft's thread: if they have
+    /// stopped, so has that, and what it heard last says nothing any more.
+    fn seen_at(self, looked: Instant, now: Instant) -> Standing {
+        match now.saturating_duration_since(looked) <= LOOK_MAX + LOOK_EVERY {
+            true => self,
+            false => Standing::Unheard,
+        }
+    }
+}
+
+/// When this node looked last.
+pub(crate) struct LastLook(Mutex<Instant>);
+
+impl LastLook {
+    pub(crate) fn new() -> Self {
+        LastLook(Mutex::new(host::now()))
+    }
+
+    fn look(&self) {
+        *self.0.lock() = host::now();
+    }
+
+    /// What the last look says now, from any thread.
+    pub(crate) fn now(&self, standing: Standing) -> Standing {
+        standing.seen_at(*self.0.lock(), host::now())
+    }
 }
 
 /// What a node needs for asking the others.
@@ -74,6 +108,7 @@ pub(crate) struct Asker<T> {
 pub(crate) async fn watch_standing<T: Transport>(
     asker: Asker<T>,
     begun: InstantOf<Types>,
+    last_look: Arc<LastLook>,
     announce: watch::Sender<Standing>,
 ) {
     let mut metrics = asker.raft.server_metrics();
@@ -99,6 +134,7 @@ pub(crate) async fn watch_standing<T: Transport>(
                 false => Standing::Unheard,
             }
         };
+        last_look.look();
         announce.send_if_modified(|known| std::mem::replace(known, standing) != standing);
         let pause = match standing {
             Standing::CatchingUp => CATCH_UP_LOOK_EVERY,
@@ -210,4 +246,18 @@ pub(crate) fn heard_ms(raft: &Raft<Types, Machine>) -> BTreeMap<NodeId, u64> {
 /// Whether a node is up that was heard from so long ago.
 pub(crate) fn is_recent(heard_ms: Option<&u64>) -> bool {
     heard_ms.is_some_and(|ms| u128::from(*ms) < GONE_AFTER.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_has_stopped_looking_hears_no_leader() {
+        let looked = Instant::now();
+        let at = |after: Duration| Standing::Heard.seen_at(looked, looked + after);
+        assert_eq!(at(Duration::ZERO), Standing::Heard);
+        assert_eq!(at(LOOK_MAX), Standing::Heard);
+        assert_eq!(at(LOOK_MAX * 2), Standing::Unheard);
+    }
 }

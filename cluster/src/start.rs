@@ -12,7 +12,7 @@ use crate::node::{GROUP, Inner, Leadership, Node, RoleSince};
 use crate::peer::{self, ClusterKey, Gate, PeerTls, Peers, Transport, Wire};
 use crate::question::Question;
 use crate::random::random_u64;
-use crate::standing::{Asker, Standing, heard_at, watch_standing};
+use crate::standing::{Asker, LastLook, Standing, heard_at, watch_standing};
 use crate::store::{OnFailure, Store, log_id};
 use crate::types::{LogId, Member, NodeId, Types};
 use bytes::Bytes;
@@ -227,6 +227,7 @@ impl Node {
         let (announce, leadership) = watch::channel(Leadership::default());
         let (announce_standing, standing) = watch::channel(Standing::default());
         let role = Arc::new(RoleSince::new());
+        let last_look = Arc::new(LastLook::new());
         let tasks = vec![
             tokio::spawn(listening),
             tokio::spawn(watch_leadership(
@@ -235,7 +236,12 @@ impl Node {
                 role.clone(),
                 announce,
             )),
-            tokio::spawn(watch_standing(asker, begun, announce_standing)),
+            tokio::spawn(watch_standing(
+                asker,
+                begun,
+                last_look.clone(),
+                announce_standing,
+            )),
             tokio::spawn(write_down_nodes(raft.clone(), gate.clone())),
             tokio::spawn(look_after_log(raft.clone(), store.clone(), ledger.clone())),
             tokio::spawn(announce_self(
@@ -256,6 +262,7 @@ impl Node {
                 image: KeptImage::default(),
                 leadership,
                 standing,
+                last_look,
                 role,
                 begun,
                 tasks,

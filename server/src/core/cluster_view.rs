@@ -21,7 +21,6 @@ pub(crate) struct ClusterView {
     /// What nodes show each other; `None`: they speak without TLS.
     pub(crate) peer_tls: Option<Arc<PeerTls>>,
     leadership: watch::Receiver<Leadership>,
-    standing: watch::Receiver<Standing>,
     is_deposed: AtomicBool,
     /// What it waits for while it belongs to no cluster.
     waits_for: String,
@@ -36,7 +35,6 @@ impl ClusterView {
     ) -> Self {
         ClusterView {
             leadership: node.leadership(),
-            standing: node.standing(),
             node,
             leads,
             peer_tls,
@@ -72,7 +70,7 @@ impl ClusterView {
 
     /// Why clients and rollouts should not count on this node now.
     pub(crate) fn why_not_ready(&self) -> Option<&'static str> {
-        let standing = *self.standing.borrow();
+        let standing = self.node.standing_now();
         let own = self.node.id();
         why_not_ready(&self.leadership.borrow(), standing, own, self.leads)
     }
@@ -88,7 +86,7 @@ impl ClusterView {
 
     /// What a peer of a node that does not serve hears.
     pub(crate) fn not_leader(&self) -> String {
-        if *self.standing.borrow() == Standing::Removed {
+        if self.node.standing_now() == Standing::Removed {
             return REMOVED.to_owned();
         }
         if self.leadership.borrow().members.is_empty() {
