@@ -298,7 +298,8 @@ fn the_directory_of_a_single_server_is_named_to_a_node_and_nothing_is_advised_ag
     assert!(!error.contains("wal repair"), "{error}");
 }
 
-/// The operator of a server's only copy was told that other nodes have what it had, and to empty it.
+/// The operator of a server's only copy was told that other nodes have what it had, and to go on
+/// with an empty directory.
 #[test]
 fn a_node_that_finds_damage_gives_up_only_what_is_surely_a_nodes() {
     let options = Options {
