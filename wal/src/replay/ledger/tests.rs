@@ -225,7 +225,7 @@ fn a_ledger_that_works_for_long_keeps_what_is_held() {
             ledger.apply(record).unwrap();
         };
         let session_id = 1_000 + step / STEPS_OF_SESSION;
-        if step % STEPS_OF_SESSION == 0 {
+        if step.is_multiple_of(STEPS_OF_SESSION) {
             apply(&session(session_id, step + 400));
             // Every other one ends by itself.
             if session_id.is_multiple_of(2) {
@@ -246,14 +246,14 @@ fn a_ledger_that_works_for_long_keeps_what_is_held() {
         apply(&lease(busy.as_bytes(), step, session_id, step + 100));
         apply(&released(busy.as_bytes(), step));
         // Its first holder stays, so no end of a later one makes room of those before.
-        if step % 7 == 0 {
+        if step.is_multiple_of(7) {
             apply(&released(b"key", step));
             apply(&shared(step));
         } else {
             apply(&shared(step));
             apply(&released(b"key", step));
         }
-        if step % STEPS_OF_GENERATION == 0 {
+        if step.is_multiple_of(STEPS_OF_GENERATION) {
             ledger.reach(step);
             end_turns(&mut ledger);
             let kept = ledger.kept_bytes();
