@@ -98,7 +98,7 @@ impl ClusterNumbers {
         let (checked_index, hash) = node.checked;
         page.gauge(
             "cluster_checked_index",
-            "The entry at which this node's ledger was last compared with the leader's",
+            "The entry at which a part of this node's ledger was last compared with the leader's",
             checked_index,
         )?;
         page.gauge(
