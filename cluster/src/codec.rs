@@ -36,7 +36,7 @@ impl fmt::Display for DecodeError {
 impl std::error::Error for DecodeError {}
 
 /// How many sets of voters a membership has: two while it changes.
-const CONFIGS_MAX: usize = 2;
+pub(crate) const CONFIGS_MAX: usize = 2;
 
 const BLANK: u8 = 0;
 const COMMAND: u8 = 1;

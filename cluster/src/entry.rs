@@ -1,13 +1,5 @@
 //! What the entries of the replicated log say. openraft carries them as bytes.
-//!
-//! | kind | name      | payload                                                             |
-//! |------|-----------|---------------------------------------------------------------------|
-//! | 1    | `Born`    | cluster id u128, session key 32 bytes, birth u64 in unix ms         |
-//! | 2    | `Reign`   | node u64                                                            |
-//! | 3    | `Batch`   | reign u64, seq u64, stamp u64 in ms, then records as in docs/wal.md |
-//! | 4    | `Joined`  | node u64, disk u64                                                  |
-//! | 5    | `Checked` | index u64, hash u64                                                 |
-//! | 6    | `Format`  | version u16                                                         |
+//! `docs/cluster-wire.md` is the register of kinds, and has their bytes.
 //!
 //! # Formats
 //!

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long the same line is not written again.
-const QUIET: Duration = Duration::from_secs(60);
+pub(super) const QUIET: Duration = Duration::from_secs(60);
 
 /// How many different lines are told apart. While so many are quiet, others are only counted.
 const REASONS_MAX: usize = 64;

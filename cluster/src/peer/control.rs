@@ -25,12 +25,12 @@ pub(super) const CALLS_MAX: usize = 64;
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A connection that is not used for so long is closed, such as one to a removed member.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait before the second attempt to connect, and at most. Heartbeats must find a
 /// node that came back before its election timeout ends.
-const BACKOFF_MIN: Duration = Duration::from_millis(25);
-const BACKOFF_MAX: Duration = Duration::from_millis(250);
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(25);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 struct Call {
     message: Message,

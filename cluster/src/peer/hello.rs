@@ -34,12 +34,12 @@ use tokio::time::timeout;
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
 
 /// The longest sentence of a refusal; a longer one is cut off.
-const REASON_BYTES_MAX: usize = 600;
+pub(super) const REASON_BYTES_MAX: usize = 600;
 
-const MAGIC: [u8; 4] = *b"FNPR";
-const LABEL: &[u8] = b"fencepost peer hello";
-const CHALLENGE_BYTES: usize = 32;
-const INTRODUCTION_BYTES: usize = 2 + 2 + 16 + 8 + 8;
+pub(super) const MAGIC: [u8; 4] = *b"FNPR";
+pub(super) const LABEL: &[u8] = b"fencepost peer hello";
+pub(super) const CHALLENGE_BYTES: usize = 32;
+pub(super) const INTRODUCTION_BYTES: usize = 2 + 2 + 16 + 8 + 8;
 
 /// What of a frame is wrong that no hello has.
 const KIND: &str = "kind of a frame";

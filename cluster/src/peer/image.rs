@@ -14,16 +14,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// A connection that moves no part for so long is given up, and so is one whose peer does not say
 /// for so long that it is installing.
-const PART_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Parts leave no closer together than this, so that the entries of clients are not held up behind
 /// an image: on the network, at the disk of the receiver, and on processors that nodes share.
-const PART_EVERY: Duration = Duration::from_millis(25);
+pub(super) const PART_EVERY: Duration = Duration::from_millis(25);
 
 /// But all pauses between the parts of one image come to no more than this. The log goes on growing
 /// meanwhile, and if the leader made it shorter before the image is installed, the receiver would
 /// need the next one.
-const PAUSES_MAX: Duration = Duration::from_secs(2);
+pub(super) const PAUSES_MAX: Duration = Duration::from_secs(2);
 
 /// The log tells of an image's progress whenever so much of it has moved.
 const TOLD_BYTES: u64 = 64 << 20;

@@ -41,11 +41,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// openraft's pause before its second attempt at a node, which doubles up to the other.
-const BACKOFF_MIN: Duration = Duration::from_millis(25);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
+pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(25);
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// How long an answer to a question may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reaches the other nodes of the cluster.
 pub struct Peers<T: Transport, G> {

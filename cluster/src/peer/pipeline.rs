@@ -34,7 +34,7 @@ pub(super) const APPENDS_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 1 << 20;
 
 /// How long a follower may be the last to hear of a commit.
-const COMMIT_NEWS_DELAY: Duration = Duration::from_millis(10);
+pub(super) const COMMIT_NEWS_DELAY: Duration = Duration::from_millis(10);
 
 /// A connection, and how far it has come.
 pub(super) struct AppendLine<S> {

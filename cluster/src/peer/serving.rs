@@ -24,13 +24,13 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 /// A connection that asks nothing for so long is closed.
-const ASK_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const ASK_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a node that installs a snapshot says that it does. Several times in `PART_TIMEOUT`.
-const INSTALLING_PERIOD: Duration = Duration::from_secs(2);
+pub(super) const INSTALLING_PERIOD: Duration = Duration::from_secs(2);
 
 /// How long a snapshot's head may take after the hello.
-const SNAPSHOT_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const SNAPSHOT_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves a connection that has proved itself, until it ends.
 pub(super) async fn serve<S, G, SM>(

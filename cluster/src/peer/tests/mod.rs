@@ -1,6 +1,7 @@
 //! Real nodes of openraft on loopback TCP, in one process and on one thread.
 
 mod cluster;
+mod document;
 mod hostile;
 mod lines;
 mod store;

@@ -65,7 +65,7 @@ fn membership() -> Membership {
 }
 
 /// All messages, with the id that they are pinned with.
-fn messages() -> Vec<(u64, Message)> {
+pub(super) fn messages() -> Vec<(u64, Message)> {
     let mut transfer_vote: VoteRequest<Types> =
         VoteRequest::new(vote(4, 2), Some(log_id(3, 1, 10)));
     transfer_vote.leadership_transfer = true;
