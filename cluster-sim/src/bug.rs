@@ -16,6 +16,7 @@ pub(crate) enum Bug {
     CeilingUsedEarly,
     FloorTooOld,
     AckBeforeSync,
+    VoteBeforeSync,
     RequestIdDropped,
     SnapshotWithoutSessions,
 }
@@ -29,6 +30,7 @@ impl Bug {
             Bug::ClockAsUpperBound => Mistake::ClockAsUpperBound,
             Bug::ClockOfAllReigns => Mistake::ClockOfAllReigns,
             Bug::AckBeforeSync => Mistake::AckBeforeSync,
+            Bug::VoteBeforeSync => Mistake::VoteBeforeSync,
             Bug::SnapshotWithoutSessions => Mistake::SnapshotWithoutSessions,
             Bug::ReplyBeforeCommit
             | Bug::ReplyAtLocalSync

@@ -2,6 +2,7 @@
 //!
 //! | check                                                     | where            |
 //! |-----------------------------------------------------------|------------------|
+//! | Raft's own rules                                          | `raft.rs`        |
 //! | one process leads under a leader id                       | `look_at`        |
 //! | an id of an entry names one entry, committed or not       | `look_at`        |
 //! | all nodes apply the same entries, and stay with them      | `look_at`        |
@@ -17,11 +18,13 @@
 
 use crate::chance::drifted_us;
 use crate::client::{Belief, Client};
+use crate::raft::{Log, Rules, Seen};
 use crate::request::{Ask, Reply, Request, Told};
 use cluster::entry::Item;
 use cluster::node::Node;
 use cluster::types::{Entry, LogId, NodeId, Payload};
-use openraft::storage::RaftLogReader;
+use openraft::ServerState;
+use openraft::storage::{RaftLogReader, RaftLogStorage};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
@@ -61,6 +64,7 @@ pub(crate) struct Checks {
     log: BTreeMap<u64, (LogId, u64)>,
     hashes: BTreeMap<u64, u64>,
     applied: BTreeMap<NodeId, u64>,
+    raft: Rules,
     sum: Sum,
     issued: BTreeMap<u64, (u8, u64, u64)>,
     reigns: BTreeMap<u64, ReignBegin>,
@@ -107,6 +111,7 @@ struct SumHold {
 impl Checks {
     pub(crate) fn new(drifts_ppm: BTreeMap<NodeId, i64>, is_traced: bool) -> Checks {
         Checks {
+            raft: Rules::new(drifts_ppm.len()),
             drifts_ppm,
             is_traced,
             ..Checks::default()
@@ -143,6 +148,7 @@ impl Checks {
 
     pub(crate) fn node_started(&mut self, node: NodeId) {
         self.applied.remove(&node);
+        self.raft.node_started(node);
         *self.lives.entry(node).or_default() += 1;
     }
 
@@ -213,10 +219,13 @@ impl Checks {
         }
         let applied = node.applied_index();
         let mut store = node.store().clone();
-        let tail = now(store.try_get_log_entries(applied + 1..));
-        for entry in tail.expect("entries are in memory") {
-            self.entry_known(id, &entry);
+        let tail = now(store.try_get_log_entries(applied..));
+        let tail = tail.expect("entries are in memory");
+        self.follow_each_other(&tail);
+        for entry in tail.iter().filter(|entry| entry.log_id.index() > applied) {
+            self.entry_known(id, entry);
         }
+        self.look_at_raft(node);
         let before = self.applied.insert(id, applied).unwrap_or(0);
         if applied == before || applied == 0 {
             return;
@@ -224,6 +233,52 @@ impl Checks {
         self.look_at_log(node, before, applied);
         for index in std::mem::take(&mut self.unchecked) {
             self.check_clock(index);
+        }
+    }
+
+    fn follow_each_other(&mut self, entries: &[Entry]) {
+        let mut before = None;
+        for entry in entries {
+            let is_membership = matches!(entry.payload, Payload::Membership(_));
+            let followed = self.raft.entry(entry.log_id, before, is_membership);
+            self.expect(followed);
+            before = Some(entry.log_id);
+        }
+    }
+
+    fn look_at_raft(&mut self, node: &Node) {
+        let mut store = node.store().clone();
+        let metrics = node.raft_metrics();
+        let state = now(store.get_log_state()).expect("it is in memory");
+        let vote = now(store.read_vote()).expect("it is in memory");
+        // While a later vote is written, openraft has not said yet that it gives way.
+        let is_own = vote.is_some_and(|vote| vote.committed && vote.leader_id.node_id == node.id());
+        let seen = Seen {
+            log: Log {
+                vote,
+                last: state.last_log_id,
+            },
+            purged: state.last_purged_log_id,
+            leads: is_own && metrics.state == ServerState::Leader,
+            committed: metrics.local_committed,
+            applied: metrics.last_applied,
+            snapshot: metrics.snapshot,
+            membership: *metrics.membership_config.log_id(),
+            appended: node.wal().barrier().get(),
+            synced: node.wal().synced().get(),
+        };
+        let ids = |from: u64, to: u64| -> Vec<LogId> {
+            let mut store = node.store().clone();
+            let entries = now(store.try_get_log_entries(from..=to)).expect("they are in memory");
+            entries.iter().map(|entry| entry.log_id).collect()
+        };
+        let looked = self.raft.look(node.id(), &seen, ids);
+        self.expect(looked);
+    }
+
+    fn expect(&mut self, looked: Result<(), String>) {
+        if let Err(what) = looked {
+            self.violate(what);
         }
     }
 
@@ -236,6 +291,7 @@ impl Checks {
             .first()
             .is_none_or(|first| first.log_id.index() > before + 1);
         self.numbers.images += u64::from(is_image && before > 0);
+        self.follow_each_other(&entries);
         for entry in &entries {
             self.entry_applied(id, entry);
         }

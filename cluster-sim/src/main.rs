@@ -10,6 +10,7 @@
 //! | `office.rs` | what stands above a node: it decides, and holds replies back            |
 //! | `client.rs` | a client; `request.rs`: what it asks and is told                        |
 //! | `checks.rs` | what must be true; `shared.rs`: how offices tell it; `bug.rs`: mistakes  |
+//! | `raft.rs`   | what Raft says must be true                                             |
 //! | `chance.rs` | everything random, from the seed                                        |
 //!
 //! A process of its own for each seed: libraries count in statics (tokio does, to seed its own
@@ -21,6 +22,7 @@ mod checks;
 mod client;
 mod net;
 mod office;
+mod raft;
 mod request;
 mod runs;
 mod shared;

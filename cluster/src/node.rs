@@ -134,6 +134,12 @@ impl Node {
         &self.inner.store
     }
 
+    /// What openraft says of itself, for a simulation to look at.
+    #[cfg(feature = "simulation")]
+    pub fn raft_metrics(&self) -> openraft::RaftMetrics<Types> {
+        self.inner.raft.metrics().borrow_watched().clone()
+    }
+
     /// Who leads, and changes of that.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.clone()

@@ -19,6 +19,8 @@ pub enum Mistake {
     ClockOfAllReigns,
     /// An entry is confirmed before it is on the disk.
     AckBeforeSync,
+    /// A vote is given before it is on the disk.
+    VoteBeforeSync,
     /// An image of the ledger has no sessions.
     SnapshotWithoutSessions,
 }

@@ -331,6 +331,10 @@ impl RaftLogStorage<Types> for Store {
         self.inner.log.lock().vote = Some(*vote);
         let mut records = Batch::new();
         records.push(&vote_record(self.inner.group, vote));
+        if planted(Mistake::VoteBeforeSync) {
+            self.inner.wal.append_batch(records);
+            return Ok(());
+        }
         let (saved, is_saved) = oneshot::channel();
         self.append_waiting(records, Waiter::Vote(saved));
         is_saved
