@@ -250,7 +250,8 @@ fn what_is_committed_and_on_a_disk_stays_there() {
 #[test]
 fn a_node_applies_what_is_committed_and_purges_what_a_snapshot_has() {
     let last = Some(id(2, 1, 2));
-    let changes: [(fn(&mut Seen, Option<LogId>), &str); 4] = [
+    type Change = fn(&mut Seen, Option<LogId>);
+    let changes: [(Change, &str); 4] = [
         (|seen, id| seen.purged = id, "purged"),
         (
             |seen, id| (seen.snapshot, seen.applied) = (id, None),
