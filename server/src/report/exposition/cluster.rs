@@ -119,3 +119,54 @@ impl ClusterNumbers {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::Format;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const DOCUMENT: &str = include_str!("../../../../docs/cluster-operations.md");
+
+    fn numbers() -> ClusterNumbers {
+        let node = NodeNumbers {
+            term: 1,
+            leader: Some(1),
+            reigns: 1,
+            applied_index: 1,
+            ignored_batches: 1,
+            commit_us: types::Histogram::default().counts(),
+            entries: 1,
+            entry_bytes: 1,
+            lags: vec![(2, 1)],
+            checked: (1, 1),
+            keys: 1,
+            clock_ms: 1,
+        };
+        ClusterNumbers {
+            is_leader: true,
+            commits: microseconds(&node.commit_us),
+            node,
+        }
+    }
+
+    #[test]
+    fn the_metrics_are_those_of_the_document() {
+        let mut page = Page::new(Format::Classic);
+        numbers().show(&mut page).unwrap();
+        let page = page.finish();
+        let shown = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let shown: BTreeSet<&str> = shown.filter_map(|line| line.split(' ').next()).collect();
+
+        let section = DOCUMENT
+            .lines()
+            .skip_while(|line| *line != "## Metrics of a node");
+        let section = section.skip(1).take_while(|line| !line.starts_with("## "));
+        let rows = section.filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+        let documented = rows
+            .flat_map(|names| names.split('`').step_by(2))
+            .map(|name| name.split('{').next().unwrap_or(name))
+            .filter(|name| !name.is_empty());
+        assert_eq!(documented.collect::<BTreeSet<_>>(), shown);
+    }
+}
