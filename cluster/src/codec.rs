@@ -137,13 +137,18 @@ impl Reader {
         let mut configs = Vec::with_capacity(config_count);
         for _ in 0..config_count {
             let voters = self.count("voters of a membership", NODES_MAX)?;
-            let config: Result<BTreeSet<u64>, _> = (0..voters).map(|_| self.u64("voter")).collect();
-            configs.push(config?);
+            let mut config = BTreeSet::new();
+            for _ in 0..voters {
+                let voter = self.rising("voter", config.last().copied())?;
+                config.insert(voter);
+            }
+            configs.push(config);
         }
         let members = self.count("members of a membership", NODES_MAX)?;
         let mut nodes = BTreeMap::new();
         for _ in 0..members {
-            let node = self.u64("node of a member")?;
+            let last = nodes.last_key_value().map(|(node, _)| *node);
+            let node = self.rising("node of a member", last)?;
             nodes.insert(node, self.member()?);
         }
         let is_empty = configs.is_empty() && nodes.is_empty();
@@ -153,6 +158,15 @@ impl Reader {
         Membership::new(configs, nodes).map_err(|_| DecodeError {
             field: "voters of a membership",
         })
+    }
+
+    /// The next of some numbers that encoders write in order, each once.
+    fn rising(&mut self, field: &'static str, last: Option<u64>) -> Result<u64, DecodeError> {
+        let next = self.u64(field)?;
+        match last < Some(next) {
+            true => Ok(next),
+            false => Err(DecodeError { field }),
+        }
     }
 
     /// Where a node is reached.

@@ -64,6 +64,24 @@ fn every_prefix_of_a_membership_is_refused() {
     }
 }
 
+/// No encoder writes that, and two messages with the same meaning would not be the same bytes.
+#[test]
+fn a_membership_in_another_order_or_with_a_node_twice_is_refused() {
+    let mut bytes = Vec::new();
+    put_membership(&three_nodes(), &mut bytes);
+    let refused = |field: &str, change: &dyn Fn(&mut [u8])| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes);
+        let read = Reader::new(bytes.into()).membership();
+        assert_eq!(read.map_err(|error| error.field).unwrap_err(), field);
+    };
+    // Two counts, and then the first voters, of one byte that is not zero.
+    refused("voter", &|bytes| bytes.swap(2, 10));
+    refused("voter", &|bytes| bytes[10] = 1);
+    let members_at = 1 + 2 * (1 + 3 * 8) + 1;
+    refused("node of a member", &|bytes| bytes[members_at] = 9);
+}
+
 proptest! {
     #[test]
     fn votes_and_log_ids_come_back_as_they_were(
