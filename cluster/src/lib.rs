@@ -23,6 +23,7 @@
 //! | `members.rs` | who belongs to the cluster: status, add, remove, hand over                   |
 //! | `backup.rs`  | an image of the ledger for a file; `kept_image.rs`: while it is fetched      |
 //! | `founding.rs`| a new cluster from a backup, a node's directory, or a single server's        |
+//! | `fuzzing.rs` | a leader's entries and images with any bytes                                 |
 
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,8 @@ pub mod clock;
 pub mod codec;
 pub mod entry;
 pub mod founding;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gate;
 mod host;
 mod kept_image;

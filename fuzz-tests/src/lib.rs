@@ -13,17 +13,19 @@ pub mod decode_reply;
 pub mod decode_request;
 pub mod decode_resp;
 pub mod read_log;
+pub mod read_peer;
 pub mod recognise_script;
 
 /// The body of a target.
 pub type Run = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Run); 6] = [
+pub const TARGETS: [(&str, Run); 7] = [
     ("answer_http", answer_http::run),
     ("decode_reply", decode_reply::run),
     ("decode_request", decode_request::run),
     ("decode_resp", decode_resp::run),
     ("read_log", read_log::run),
+    ("read_peer", read_peer::run),
     ("recognise_script", recognise_script::run),
 ];

@@ -110,4 +110,4 @@ macro_rules! targets {
     };
 }
 
-targets! { answer_http decode_reply decode_request decode_resp read_log recognise_script }
+targets! { answer_http decode_reply decode_request decode_resp read_log read_peer recognise_script }

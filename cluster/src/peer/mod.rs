@@ -29,6 +29,7 @@
 //! | `image.rs`      | the snapshot lane, both sides                                             |
 //! | `incoming.rs`   | [`listen`]: accepting connections, and bounding them                      |
 //! | `serving.rs`    | the lanes, receiving side                                                 |
+//! | `fuzzing.rs`    | all of this with any bytes                                                |
 //!
 //! Ground rules: nothing of a connection is parsed before its hello, except the hello. A frame
 //! that no encoder of ours writes ends that one connection. Everything runs in tasks of one
@@ -38,6 +39,8 @@ mod complaint;
 mod connection;
 mod control;
 mod dialer;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
 mod image;
 mod incoming;
