@@ -25,7 +25,7 @@ use cluster::node::Node;
 use cluster::types::{Entry, LogId, NodeId, Payload};
 use openraft::ServerState;
 use openraft::storage::{RaftLogReader, RaftLogStorage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -42,6 +42,8 @@ pub(crate) struct Numbers {
     pub crashes: u64,
     pub ignored: u64,
     pub images: u64,
+    /// Grants that the log has behind their ends, or behind later grants of their keys.
+    pub overtaken: u64,
 }
 
 #[derive(Default)]
@@ -99,6 +101,12 @@ struct Sum {
     holds: BTreeMap<Vec<u8>, SumHold>,
     /// All that were ever granted, with the latest ends that the log says.
     granted: BTreeMap<u64, (Vec<u8>, u64)>,
+    /// Grants whose records may stand behind those of what was decided later.
+    late: BTreeSet<u64>,
+    /// How many of them did.
+    overtaken: u64,
+    /// What the log says of each fence: whether it was released, and the latest end.
+    said: BTreeMap<u64, (bool, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +211,11 @@ impl Checks {
                 "fence {fence} is issued to {before:?} and to {to:?}"
             ));
         }
+    }
+
+    /// A grant whose record comes late, unless it is in the log already.
+    pub(crate) fn is_late(&mut self, fence: u64) -> bool {
+        !self.sum.granted.contains_key(&fence) && self.sum.late.insert(fence)
     }
 
     /// Looks at a node after its step.
@@ -324,6 +337,7 @@ impl Checks {
         if index == self.sum.index + 1 || self.sum.index == 0 && index == 0 {
             let ignored = self.sum.add(entry);
             self.numbers.ignored += u64::from(ignored.is_some_and(|ignored| ignored));
+            self.numbers.overtaken = self.sum.overtaken;
             if ignored.is_none() {
                 self.violate(format!("entry {index} breaks a rule of fences"));
             }
@@ -396,7 +410,7 @@ impl Checks {
             Told::Refused { fence, .. }
             | Told::Seen {
                 fence: Some(fence), ..
-            } => in_log(fence).is_some(),
+            } => in_log(fence).is_some() || self.sum.late.contains(&fence),
             Told::Released { key, fence } => {
                 let hold = self.sum.holds.get(&vec![key]);
                 hold.is_none_or(|hold| {
@@ -532,10 +546,12 @@ impl Sum {
                 self.ceiling = fence;
             }
             Record::Granted(lease) => {
+                let said = self.said.entry(lease.fence).or_default();
+                said.1 = said.1.max(lease.until_unix_ms);
                 let hold = SumHold {
                     fence: lease.fence,
-                    until_ms: lease.until_unix_ms,
-                    is_released: false,
+                    until_ms: said.1,
+                    is_released: said.0,
                 };
                 if lease.fence > self.ceiling {
                     return None;
@@ -548,9 +564,14 @@ impl Sum {
                 }
                 granted.1 = granted.1.max(hold.until_ms);
                 let held = self.holds.entry(key).or_insert(hold);
+                let is_overtaken = hold.is_released || held.fence > hold.fence;
+                if is_overtaken && self.late.contains(&hold.fence) {
+                    self.overtaken += 1;
+                }
                 match held.fence.cmp(&lease.fence) {
                     std::cmp::Ordering::Less => *held = hold,
                     std::cmp::Ordering::Equal => held.until_ms = held.until_ms.max(hold.until_ms),
+                    std::cmp::Ordering::Greater if self.late.contains(&lease.fence) => {}
                     // The office writes in the order in which it decides.
                     std::cmp::Ordering::Greater => return None,
                 }
@@ -560,6 +581,8 @@ impl Sum {
                 fence,
                 until_unix_ms,
             } => {
+                let said = self.said.entry(fence).or_default();
+                said.1 = said.1.max(until_unix_ms);
                 if let Some(granted) = self.granted.get_mut(&fence) {
                     granted.1 = granted.1.max(until_unix_ms);
                 }
@@ -569,6 +592,7 @@ impl Sum {
                 }
             }
             Record::Released { key, fence, .. } => {
+                self.said.entry(fence).or_default().0 = true;
                 let held = self.holds.get_mut(key).filter(|held| held.fence == fence);
                 if let Some(held) = held {
                     held.is_released = true;

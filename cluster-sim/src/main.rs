@@ -115,13 +115,14 @@ fn one(seed: u64, bug: Option<Bug>, is_traced: bool) -> ExitCode {
     let broken = checks.broken().map(str::to_owned).or(panicked);
     let numbers = checks.numbers;
     println!(
-        "seed {seed} digest {:016x} grants {} reigns {} crashes {} ignored {} images {}",
+        "seed {seed} digest {:016x} grants {} reigns {} crashes {} ignored {} images {} overtaken {}",
         checks.digest,
         numbers.grants,
         numbers.reigns,
         numbers.crashes,
         numbers.ignored,
         numbers.images,
+        numbers.overtaken,
     );
     match broken {
         None => ExitCode::SUCCESS,

@@ -26,6 +26,10 @@ const CEILING_LOW: u64 = 3;
 /// How often turns are said to have ended.
 const TURNS_EVERY: Duration = Duration::from_millis(400);
 
+/// One grant in so many is decided by a core that then stands still: its turn ends late, and what
+/// other cores decide meanwhile is appended before it.
+const LATE_EVERY: u64 = 8;
+
 /// How long a session outlives its last sign of life: longer than a run.
 const SESSION_TTL_MS: u32 = 3_600_000;
 
@@ -108,6 +112,10 @@ struct Office {
     ceiling_asked: (u64, Ticket),
     ceiling: u64,
     held: VecDeque<(Ticket, Reply)>,
+    /// A turn that has not ended yet.
+    late: Option<(Batch, Vec<Reply>)>,
+    /// The record that says that turns have ended.
+    turns_ended: Ticket,
     /// Only for the mistake that replies leave when they are on this node's own disk.
     on_disk: VecDeque<(Instant, Option<Ticket>, Reply)>,
     settled: Arc<Notify>,
@@ -177,6 +185,8 @@ impl Office {
             ceiling_asked: (floor, Ticket::ZERO),
             ceiling: floor,
             held: VecDeque::new(),
+            late: None,
+            turns_ended: Ticket::ZERO,
             on_disk: VecDeque::new(),
             settled,
         };
@@ -209,10 +219,13 @@ impl Office {
             if !asked.is_empty() {
                 self.turn(&asked);
             }
-            if ended_turns {
+            // The server's rule: not before the one before is committed. A turn may begin before
+            // that and end just before this one.
+            if ended_turns && self.turns_ended <= self.reign.settled() {
+                self.end_late_turn();
                 let mut batch = Batch::new();
                 batch.push(&Record::TurnsEnded);
-                self.reign.append_batch(batch);
+                self.turns_ended = self.reign.append_batch(batch);
             }
             self.tell_settled();
         }
@@ -251,6 +264,29 @@ impl Office {
         self.desk.outbox.lock().push(reply);
     }
 
+    /// The core that stood still goes on.
+    fn end_late_turn(&mut self) {
+        if let Some((batch, replies)) = self.late.take() {
+            let ticket = self.reign.append_batch(batch);
+            let replies = replies.into_iter().map(|reply| (ticket, reply));
+            self.held.extend(replies);
+        }
+    }
+
+    /// Whether this turn is one that ends late: one that granted, and did nothing else.
+    fn is_late(&self, replies: &[Reply]) -> bool {
+        match replies {
+            [reply] => match reply.told {
+                Told::Granted { fence, .. } if self.late.is_none() => {
+                    let is_late = self.shared.0.seed.wrapping_add(fence) % LATE_EVERY == 0;
+                    is_late && self.shared.is_late(fence)
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Decides what was asked, and appends what that says to the log.
     fn turn(&mut self, asked: &[Request]) {
         let mut batch = Batch::new();
@@ -272,6 +308,9 @@ impl Office {
             .then_some(self.ceiling_asked.0 + CEILING_STEP);
         if let Some(fence) = raise_to {
             batch.push(&Record::Ceiling { shard: 0, fence });
+        } else if self.is_late(&replies) {
+            self.late = Some((batch, replies));
+            return;
         }
         // Also without records: see `propose.rs`.
         let ticket = self.reign.append_batch(batch);

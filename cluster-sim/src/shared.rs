@@ -14,6 +14,7 @@ pub(crate) struct Shared(pub Arc<SharedState>);
 
 pub(crate) struct SharedState {
     pub bug: Option<Bug>,
+    pub seed: u64,
     pub wall_ahead_ms: BTreeMap<NodeId, i64>,
     pub checks: Mutex<Checks>,
 }
@@ -32,6 +33,12 @@ impl Shared {
 
     pub(crate) fn reign_begins(&self, node: NodeId, index: u64, begin_ms: u64) {
         self.0.checks.lock().reign_begins(node, index, begin_ms);
+    }
+
+    /// The record of this grant will stand behind records of what was decided later. `false`: it is
+    /// in the log already.
+    pub(crate) fn is_late(&self, fence: u64) -> bool {
+        self.0.checks.lock().is_late(fence)
     }
 
     pub(crate) fn issued(&self, fence: u64, key: u8, request: &Request) {

@@ -188,6 +188,7 @@ impl World {
             net,
             shared: Shared(Arc::new(SharedState {
                 bug,
+                seed,
                 wall_ahead_ms,
                 checks,
             })),
