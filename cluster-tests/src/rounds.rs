@@ -86,6 +86,7 @@ impl Run {
             Scenario::FastClock | Scenario::WildClock => self.kill_leader(leader),
             Scenario::SlowDiskLeader => self.slow_disk(leader),
             Scenario::SlowDiskOfTwo => self.slow_disk_of_two(leader),
+            Scenario::HangingDisk => self.hanging_disk(leader),
             Scenario::DiskErrorLeader => self.disk_error(leader),
             Scenario::DiskErrorFollower => {
                 let node = self.other_than(leader);

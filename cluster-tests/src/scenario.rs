@@ -47,6 +47,8 @@ pub enum Scenario {
     SlowDiskLeader,
     /// One of three nodes is down, and the disk of the leader is slow, then that of the other one
     SlowDiskOfTwo,
+    /// The disk of the leader confirms nothing for 20 s, and another node has to lead meanwhile
+    HangingDisk,
     /// The disk fails under the leader, which ends itself; it comes back with a sound one
     DiskErrorLeader,
     /// The same under a node that does not lead

@@ -1,5 +1,5 @@
-//! Disks that are slow: the leader's while all nodes run, and those of two nodes in turn while the
-//! third is down.
+//! Disks that are slow or hang: the leader's while all nodes run, and those of two nodes in turn
+//! while the third is down.
 
 use crate::nodes::{LOOK, STUCK};
 use crate::run::Run;
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How much longer each sync of a slow disk takes, and for how long.
 const SLOW_SYNC_MS: std::ops::Range<u64> = 200..2_000;
 const SLOW_DISK_MS: std::ops::Range<u64> = 1_000..4_000;
+
+/// How long a disk hangs: a sync that has begun ends after that.
+const HANGS_FOR: Duration = Duration::from_secs(20);
 
 /// How long each of two disks is slow while it is watched, and how often it is asked how long the
 /// next grant takes.
@@ -33,6 +36,38 @@ impl Run {
         let node = self.nodes.id(leader);
         Ok(format!(
             "syncs of node {node} took {delay:.3?}, next grant after {took:.3?}, at most {pause:.3?} without one"
+        ))
+    }
+
+    /// The disk of the leader hangs. Commits do not wait for it, but what the leader logs stays in
+    /// its memory meanwhile, so another node is to lead.
+    pub(crate) fn hanging_disk(&mut self, leader: usize) -> Result<String, String> {
+        let recorder = self.recorder.clone();
+        let begun = recorder.now();
+        let begin = Instant::now();
+        self.nodes.order_disk(leader, Order::Slow(HANGS_FOR))?;
+        self.nodes.lived(leader, begun, &recorder);
+        let mut next = Some(leader);
+        while next.is_none_or(|next| next == leader) {
+            if begin.elapsed() > HANGS_FOR {
+                let node = self.nodes.id(leader);
+                return Err(format!("node {node} leads on a disk that hangs"));
+            }
+            std::thread::sleep(LOOK);
+            self.nodes.demand_all_run()?;
+            next = self.nodes.leader();
+        }
+        let led_on = begin.elapsed();
+        self.nodes.order_disk(leader, Order::Slow(Duration::ZERO))?;
+        std::thread::sleep(HANGS_FOR.saturating_sub(begin.elapsed()));
+        let ended = recorder.now();
+        let took = self.fail_over(begun)?;
+        self.wait_healed(ended)?;
+        let pause = self.measure_pause(begun);
+        let node = self.nodes.id(leader);
+        Ok(format!(
+            "the disk of node {node} hung, another led after {led_on:.3?}, next grant after {took:.3?}, at most {pause:.3?} \
+             without one"
         ))
     }
 

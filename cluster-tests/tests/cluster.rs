@@ -97,6 +97,11 @@ fn a_slow_disk_of_two_nodes_that_are_left_breaks_no_promise() {
 }
 
 #[test]
+fn a_node_whose_disk_hangs_does_not_go_on_to_lead() {
+    promises_are_kept(Scenario::HangingDisk, 1);
+}
+
+#[test]
 fn another_node_takes_the_place_of_a_lost_one() {
     promises_are_kept(Scenario::ReplaceNode, 1);
 }

@@ -1,5 +1,6 @@
 //! A node from its start to its stop: one office after the other.
 
+use super::hand_over::{hand_over, serve_until_over};
 use super::member::{first_members, own_member, say_what_clients_are_told};
 use super::office::{Lasting, NotBegun, Office};
 use crate::config::{Config, ELECTION_TIMEOUT_MAX};
@@ -41,9 +42,6 @@ const EXIT_NODE: i32 = 70;
 /// The exit code of a node whose ledger differs from the leader's. EX_DATAERR. A restart comes to
 /// the same, so what restarts nodes must be able to tell this end from others.
 pub const EXIT_DIFFERS: i32 = 65;
-
-/// How long a node that stops waits for another one to take over the leadership.
-const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Leaders show themselves so many times in one election timeout.
 const HEARTBEATS: u64 = 5;
@@ -469,13 +467,7 @@ fn hold_offices(lasting: &Lasting, first: Office, current: &Current) {
         // Its connections end only now: while the engine was restored, clients could still ask.
         office.end(false);
         let reign = leading.reign.clone().expect("this office leads");
-        let why = runtime.block_on(async {
-            tokio::select! {
-                () = lasting.stop.cancelled() => None,
-                why = reign.ended() => Some(why),
-            }
-        });
-        match why {
+        match serve_until_over(lasting, &reign) {
             Some(why) => tracing::warn!(node = lasting.node.id(), "this node stops serving: {why}"),
             None => {
                 hand_over(lasting, &reign);
@@ -492,24 +484,6 @@ fn hold_offices(lasting: &Lasting, first: Office, current: &Current) {
             }
         };
         current.set(office.shared.clone());
-    }
-}
-
-/// Has another node lead, if one can, and waits a moment for it.
-fn hand_over(lasting: &Lasting, reign: &cluster::propose::Reign) {
-    let Some(successor) = lasting.node.successor() else {
-        return;
-    };
-    tracing::info!(to = successor, "handing the leadership over");
-    let over = lasting.runtime.block_on(async {
-        lasting.node.transfer(successor).await;
-        tokio::time::timeout(HAND_OVER_MAX, reign.ended()).await
-    });
-    if over.is_err() {
-        tracing::warn!(
-            to = successor,
-            "no other node has taken over in time; this one stops all the same"
-        );
     }
 }
 

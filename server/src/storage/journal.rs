@@ -76,7 +76,8 @@ impl Journal {
     pub(crate) fn is_congested(&self) -> bool {
         match self {
             Journal::Disk(wal) => wal.is_congested(),
-            Journal::Group(reign, _) => reign.is_congested(),
+            // Also while this node's own disk is behind the others', which commits do not wait for.
+            Journal::Group(reign, wal) => reign.is_congested() || wal.is_congested(),
         }
     }
 
