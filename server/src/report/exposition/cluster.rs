@@ -132,6 +132,7 @@ mod tests {
         let node = NodeNumbers {
             term: 1,
             leader: Some(1),
+            keeps_up: true,
             reigns: 1,
             applied_index: 1,
             ignored_batches: 1,
