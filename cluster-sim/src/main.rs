@@ -9,7 +9,7 @@
 //! | `net.rs`    | streams of bytes between nodes                                          |
 //! | `office.rs` | what stands above a node: it decides, and holds replies back            |
 //! | `client.rs` | a client; `request.rs`: what it asks and is told                        |
-//! | `checks.rs` | what must be true; `shared.rs`: how offices tell it; `bug.rs`: mistakes  |
+//! | `checks.rs` | what must be true; `sum.rs`: what the log adds up to; `bug.rs`: mistakes |
 //! | `raft.rs`   | what Raft says must be true                                             |
 //! | `chance.rs` | everything random, from the seed                                        |
 //!
@@ -26,6 +26,7 @@ mod raft;
 mod request;
 mod runs;
 mod shared;
+mod sum;
 mod world;
 
 use bug::Bug;
