@@ -269,7 +269,7 @@ impl Nodes {
     pub fn let_differ(&mut self, node: usize) {
         let (_, site) = self.places[node].node.as_mut().expect("a node is there");
         site.more.push((crash_tests::DIFFERS, "true".into()));
-        let slow = ("FENCEPOST_ELECTION_TIMEOUT", "60s".into());
+        let slow = ("FENCEPOST_ELECTION_TIMEOUT", "5s".into());
         site.more.push(slow);
     }
 

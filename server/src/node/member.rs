@@ -4,7 +4,7 @@ use crate::config::Config;
 use cluster::address::is_wildcard;
 use cluster::types::Member;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Where this node is reached.
 pub(super) fn own_member(
@@ -48,6 +48,26 @@ pub(super) fn say_what_clients_are_told(config: &Config, own: &Member) {
     }
 }
 
+/// Says so if clients on other machines cannot reach a node that other machines' nodes do.
+pub(super) fn say_if_only_this_machine_has_clients(config: &Config, own: &Member) {
+    if is_for_this_machine_only(config) {
+        tracing::warn!(
+            listen = %config.listen,
+            told = own.client,
+            "--listen is an address of this machine only, so clients elsewhere reach this node only through something that \
+             forwards to it. Otherwise give --listen an address that they reach, with --auth-token-file"
+        );
+    }
+}
+
+fn is_for_this_machine_only(config: &Config) -> bool {
+    let peer = config.peers.address_of(config.node_id).unwrap_or_default();
+    let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    let is_loopback = host.parse::<IpAddr>().map(|host| host.is_loopback());
+    config.listen.ip().is_loopback() && !is_loopback.unwrap_or(host == "localhost")
+}
+
 /// The first members of a new cluster, if this node is to make it: the one with the lowest id does.
 /// Where clients reach the others, those say themselves.
 pub(super) fn first_members(config: &Config, own: &Member) -> BTreeMap<u64, Member> {
@@ -72,6 +92,25 @@ pub(super) fn first_members(config: &Config, own: &Member) -> BTreeMap<u64, Memb
 mod tests {
     use super::*;
     use crate::config::Peers;
+
+    #[test]
+    fn a_node_whose_clients_must_be_on_its_machine_is_noticed() {
+        let told = |peer: &str, listen: &str| {
+            is_for_this_machine_only(&Config {
+                node_id: 1,
+                peers: Peers::parse(&format!("1={peer}")).unwrap(),
+                listen: listen.parse().unwrap(),
+                ..Config::default()
+            })
+        };
+        assert!(told("10.0.0.1:7500", "127.0.0.1:7400"));
+        assert!(told("node-1:7500", "[::1]:7400"));
+        assert!(!told("10.0.0.1:7500", "0.0.0.0:7400"));
+        assert!(!told("10.0.0.1:7500", "10.0.0.1:7400"));
+        for here in ["127.0.0.1:7500", "[::1]:7500", "localhost:7500"] {
+            assert!(!told(here, "127.0.0.1:7400"), "{here}");
+        }
+    }
 
     #[test]
     fn clients_are_told_the_host_of_the_peers_where_the_node_listens_on_all() {

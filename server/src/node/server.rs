@@ -1,7 +1,9 @@
 //! A node from its start to its stop: one office after the other.
 
 use super::hand_over::{hand_over, serve_until_over};
-use super::member::{first_members, own_member, say_what_clients_are_told};
+use super::member::{
+    first_members, own_member, say_if_only_this_machine_has_clients, say_what_clients_are_told,
+};
 use super::office::{Lasting, NotBegun, Office};
 use crate::config::{Config, ELECTION_TIMEOUT_MAX};
 use crate::conn::places::Places;
@@ -121,6 +123,7 @@ impl NodeServer {
         };
         let member = own_member(&config, local_addr, redis_addr);
         say_what_clients_are_told(&config, &member);
+        say_if_only_this_machine_has_clients(&config, &member);
         let found = FoundNode::read(NodeSettings {
             node: config.node_id,
             bootstrap: first_members(&config, &member),
